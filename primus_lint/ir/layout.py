@@ -1,0 +1,177 @@
+"""Which pipeline stage holds what: the stage table of a recipe.
+
+A table has one row per pipeline rank and, in it, one chunk per virtual stage. Sources: Megatron-Core
+`get_num_layers_to_build` / `get_transformer_layer_offset` (even and uneven splits, accounted embedding and loss) and
+`PipelineParallelLayerLayout` (the layout string). Virtual stage k of a layout lies on rank k % pp, chunk k // pp.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class LayoutError(ValueError):
+    """A split that does not give every layer exactly one place. `code` names the broken condition."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Chunk(NamedTuple):
+    """What one (rank, virtual stage) holds. `layers` are 0-based decoder layer ids, `mtp` 0-based MTP depths."""
+
+    layers: tuple[int, ...]
+    embedding: bool = False
+    loss: bool = False
+    mtp: tuple[int, ...] = ()
+
+
+Stages = tuple[tuple[Chunk, ...], ...]  # [pipeline rank][virtual stage]
+
+
+def parse_layout(text: str) -> list[str]:
+    """Expand a layout string into one string of units per virtual stage, e.g. `Et*2|(tt|)*3mL`.
+
+    Grammar: letters `E t m L`, `|` between stages, `x*n` and `(..)*n` repetition, commas without meaning.
+    Raises LayoutError("unknown-letter" | "syntax").
+    """
+    units = _expand(text.replace(",", "").replace(" ", ""), text)
+    stages = units.split("|")
+    for letter in units:
+        if letter not in "EtmL|":
+            raise LayoutError("unknown-letter", f"unknown unit {letter!r} in layout {text!r}; legal are E, t, m and L")
+    return stages
+
+
+def _expand(text: str, whole: str) -> str:
+    """Expand repetitions of groups and of single letters, innermost first."""
+    if len(text) > 20_000:
+        raise LayoutError("syntax", "the layout is longer than 20,000 characters")
+    out: list[list[str]] = [[]]
+    index = 0
+    while index < len(text):
+        char = text[index]
+        index += 1
+        if char == "(":
+            out.append([])
+            continue
+        if char == ")":
+            if len(out) == 1:
+                raise LayoutError("syntax", f"unbalanced ')' in layout {whole!r}")
+            unit = "".join(out.pop())
+        else:
+            unit = char
+        if index < len(text) and text[index] == "*":
+            end = index + 1
+            while end < len(text) and text[end].isdigit():
+                end += 1
+            if end == index + 1:
+                raise LayoutError("syntax", f"'*' without a number in layout {whole!r}")
+            count = int(text[index + 1 : min(end, index + 8)])
+            if count * max(len(unit), 1) > 100_000:
+                raise LayoutError("syntax", f"a repetition in layout {whole!r} is too long")
+            unit = unit * count
+            index = end
+        out[-1].append(unit)
+    if len(out) != 1:
+        raise LayoutError("syntax", f"unbalanced '(' in layout {whole!r}")
+    return "".join(out[0])
+
+
+def stages_from_layout(layout: str | list[str] | list[list[str]], pp: int) -> Stages:
+    """The stage table of a layout string (or an already split list of stages).
+
+    Raises LayoutError("stage-count") when the number of stages is not a multiple of pp.
+    """
+    if isinstance(layout, str):
+        stages = parse_layout(layout)
+    else:
+        names = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+        stages = ["".join(names.get(u, u) for u in stage) if isinstance(stage, list) else stage for stage in layout]
+    if len(stages) % pp:
+        raise LayoutError("stage-count", f"the layout has {len(stages)} stages, not a multiple of {pp} pipeline ranks")
+    table: list[list[Chunk]] = [[] for _ in range(pp)]
+    layer = depth = 0
+    for number, units in enumerate(stages):
+        layers = units.count("t")
+        depths = units.count("m")
+        table[number % pp].append(
+            Chunk(
+                tuple(range(layer, layer + layers)), "E" in units, "L" in units, tuple(range(depth, depth + depths))
+            )
+        )
+        layer += layers
+        depth += depths
+    return tuple(tuple(row) for row in table)
+
+
+def split_counts(
+    num_layers: int,
+    pp: int,
+    vpp: int = 1,
+    *,
+    first: int | None = None,
+    last: int | None = None,
+    account_embedding: bool = False,
+    account_loss: bool = False,
+) -> list[list[int]]:
+    """Decoder layers per [rank][virtual stage] without a layout string.
+
+    Raises LayoutError("uneven" | "indivisible" | "virtual" | "negative").
+    """
+    if pp < 1 or vpp < 1:
+        raise LayoutError("indivisible", f"pipeline size {pp} and virtual stages {vpp} must be positive")
+    if first is not None or last is not None:
+        edges = (first or 0) + (last or 0)
+        middle = pp - (first is not None) - (last is not None)
+        rest = num_layers - edges
+        if middle < 0 or (middle == 0 and rest) or rest < 0:
+            raise LayoutError("uneven", f"{edges} layers on the end stages leave {rest} layers for {middle} others")
+        if middle and rest % middle:
+            raise LayoutError("uneven", f"the remaining {rest} layers do not divide among {middle} middle stages")
+        each = rest // middle if middle else 0
+        per_rank = [each] * pp
+        if first is not None:
+            per_rank[0] = first
+        if last is not None:
+            per_rank[-1] = last
+        for count in per_rank:
+            if count % vpp:
+                raise LayoutError("virtual", f"a stage of {count} layers does not divide into {vpp} virtual stages")
+        return [[count // vpp] * vpp for count in per_rank]
+    total = num_layers + bool(account_embedding) + bool(account_loss)
+    if total % pp:
+        raise LayoutError("indivisible", f"{total} layers do not divide among {pp} pipeline ranks")
+    each = total // pp
+    if each % vpp:
+        raise LayoutError("virtual", f"{each} layers of a stage do not divide into {vpp} virtual stages")
+    counts = [[each // vpp] * vpp for _ in range(pp)]
+    if account_embedding:
+        counts[0][0] -= 1
+    if account_loss:
+        counts[-1][-1] -= 1
+    if min(min(row) for row in counts) < 0:
+        raise LayoutError("negative", "a stage is left with a negative number of layers")
+    return counts
+
+
+def stages_from_counts(counts: list[list[int]], mtp_num_layers: int = 0) -> Stages:
+    """Give ids to the layers: chunk-major over the virtual stages, embedding first, loss and MTP last."""
+    pp, vpp = len(counts), len(counts[0])
+    table: list[list[Chunk]] = [[] for _ in range(pp)]
+    layer = 0
+    for chunk in range(vpp):
+        for rank in range(pp):
+            count = counts[rank][chunk]
+            last = rank == pp - 1 and chunk == vpp - 1
+            table[rank].append(
+                Chunk(
+                    tuple(range(layer, layer + count)),
+                    rank == 0 and chunk == 0,
+                    last,
+                    tuple(range(mtp_num_layers)) if last else (),
+                )
+            )
+            layer += count
+    return tuple(tuple(row) for row in table)

@@ -1,0 +1,125 @@
+"""ResolvedDocument section -> Lowered, for `framework: megatron` of Primus and for Megatron-LM itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.lower.megatron import adjust
+from primus_lint.lower.megatron.build import build_run, vendor_of
+from primus_lint.lower.megatron.namespace import Namespace
+from primus_lint.lower.megatron.tables import defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from primus_lint.ir.run import Run, Target
+    from primus_lint.readers.document import Section
+
+
+class Lowered:
+    """A section as the program sees it: the namespace, what was changed on the way, and the typed recipe.
+
+    `given` are the arguments before Megatron's own changes (after Primus's); `run` is None when a needed size is
+    missing or has a wrong type; the rules that fire on the namespace say why.
+    """
+
+    __slots__ = ("adjustments", "framework", "namespace", "run", "section", "target", "version")
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        adjustments: list[adjust.Adjustment],
+        run: Run | None,
+        section: Section,
+        target: Target,
+        version: str,
+        framework: str,
+    ) -> None:
+        self.namespace = namespace
+        self.adjustments = adjustments
+        self.run = run
+        self.section = section
+        self.target = target
+        self.version = version
+        self.framework = framework
+
+
+def launcher_env(framework: str, args: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of a rank when the recipe does not say: what the launcher sets.
+
+    Primus sets CUDA_DEVICE_MAX_CONNECTIONS to 1, or 8 under FSDP; for Megatron-LM the usual launch script exports 1.
+    """
+    fsdp = args.get("use_torch_fsdp2") or args.get("use_custom_fsdp") or args.get("use_megatron_fsdp")
+    value = "8" if fsdp else "1"
+    env = {"CUDA_DEVICE_MAX_CONNECTIONS": value}
+    if framework == "primus-megatron":
+        env["NVTE_ROCM_ENABLE_MXFP8"] = "1"
+    return env
+
+
+def lower(
+    section: Section,
+    target: Target,
+    version: str,
+    framework: str,
+    env: Mapping[str, str] | None = None,
+    stack: Mapping[str, Any] | None = None,
+) -> Lowered:
+    """Apply the framework's defaults and changes to a section and build the typed recipe.
+
+    `env` is the complete environment of a rank (None: what the launcher sets); `stack` may name `arch` (compute
+    capability major), `te` and `torch` versions; unknown entries stay unknown.
+    """
+    args: dict[str, Any] = dict(defaults(version, framework))
+    for key, value in section.values.items():
+        args[key] = value.value
+    changes: list[adjust.Adjustment] = []
+    if framework == "primus-megatron":
+        changes += adjust.primus(args, set(section.values))
+    given = dict(args)
+    try:
+        changes += adjust.megatron(args, version)
+    except (TypeError, KeyError):
+        pass  # a wrong type: the key rules report it, and no typed recipe is built
+    names = namespace(args, given, target, version, framework, env, stack)
+    run = build_run(names, section, target, version, framework)
+    return Lowered(names, changes, run, section, target, version, framework)
+
+
+def namespace(
+    args: dict[str, Any],
+    given: dict[str, Any],
+    target: Target,
+    version: str,
+    framework: str,
+    env: Mapping[str, str] | None = None,
+    stack: Mapping[str, Any] | None = None,
+) -> Namespace:
+    """The namespace of effective arguments with target, environment and software stack added."""
+    names = Namespace(args, given)
+    names["world_size"] = target.world_size
+    names["gpus_per_node"] = target.gpus_per_node
+    names["framework"] = framework
+    names["version"] = version
+    names["vendor"] = vendor_of(target.gpu, framework)
+    for name, text in (launcher_env(framework, given) if env is None else env).items():
+        names["env_" + name] = text
+    stack = stack or {}
+    names["arch"] = stack.get("arch")
+    names["te"] = version_number(stack.get("te"))
+    names["torch"] = version_number(stack.get("torch"))
+    names["device"] = None if target.gpu is None else target.gpu.lower()
+    return names
+
+
+def version_number(text: Any) -> Any:
+    """A library version as one comparable number, major*1000 + minor ("2.11.0" -> 2011); None when unknown."""
+    if text is None:
+        return None
+    parts = str(text).split(".")
+    try:
+        major = int(parts[0])
+        minor = int("".join(c for c in parts[1] if c.isdigit()) or 0) if len(parts) > 1 else 0
+    except ValueError:
+        return None
+    return major * 1000 + minor

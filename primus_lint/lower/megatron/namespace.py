@@ -1,0 +1,341 @@
+"""Namespace: the effective arguments of a recipe by name, and the short symbols derived from them.
+
+The rule catalogue, the lowering and the search read the same namespace. Plain names are Megatron's argument (dest)
+names with the value that the program really uses; short symbols (`tp`, `dp`, `num_microbatches`, ...) are derived here,
+once, with operators that work on Python numbers and on arrays alike. `KEYS_OF` says which configuration keys a symbol
+comes from, so that a finding can point at a line, and whether it depends on the world size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.formula import lcm, round_up
+from primus_lint.ir.layout import LayoutError, Stages, split_counts, stages_from_counts, stages_from_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DERIVED: dict[str, Callable[[Namespace], Any]] = {}
+KEYS_OF: dict[str, tuple[str, ...]] = {}
+
+_TP = "tensor_model_parallel_size"
+_PP = "pipeline_model_parallel_size"
+_CP = "context_parallel_size"
+_EP = "expert_model_parallel_size"
+_ETP = "expert_tensor_parallel_size"
+_VPP = (
+    "num_virtual_stages_per_pipeline_rank",
+    "num_layers_per_virtual_pipeline_stage",
+    "pipeline_model_parallel_layout",
+)
+
+
+class Namespace(dict[str, Any]):
+    """Arguments by name; a derived symbol is computed at its first use.
+
+    `given` holds the arguments before the framework's own silent changes; `env` and `stack` are read by the rules as
+    `env_NAME` and `arch`, `te`, `torch` (None when unknown).
+    """
+
+    __slots__ = ("given",)
+
+    def __init__(self, values: dict[str, Any], given: dict[str, Any] | None = None) -> None:
+        super().__init__(values)
+        self.given = given if given is not None else values
+
+    def __missing__(self, name: str) -> Any:
+        function = DERIVED.get(name)
+        if function is None:
+            if name.startswith("given_"):
+                return self.given.get(name[6:])
+            if name.startswith("env_"):
+                return None
+            raise KeyError(name)
+        value = function(self)
+        self[name] = value
+        return value
+
+
+def derived(*keys: str) -> Callable[[Callable[[Namespace], Any]], Callable[[Namespace], Any]]:
+    """Register a symbol; `keys` are the configuration keys that it comes from, the one to point at first."""
+
+    def register(function: Callable[[Namespace], Any]) -> Callable[[Namespace], Any]:
+        DERIVED[function.__name__] = function
+        KEYS_OF[function.__name__] = keys
+        return function
+
+    return register
+
+
+@derived(_TP)
+def tp(v: Namespace) -> Any:
+    return v[_TP]
+
+
+@derived(_PP)
+def pp(v: Namespace) -> Any:
+    return v[_PP]
+
+
+@derived(_CP)
+def cp(v: Namespace) -> Any:
+    return v[_CP]
+
+
+@derived(_EP)
+def ep(v: Namespace) -> Any:
+    return v[_EP]
+
+
+@derived(_ETP, _TP)
+def etp(v: Namespace) -> Any:
+    """Expert tensor parallelism: the tensor-parallel size when unset."""
+    return v[_TP] if v[_ETP] is None else v[_ETP]
+
+
+@derived("world_size")
+def world(v: Namespace) -> Any:
+    return v["world_size"]
+
+
+@derived("micro_batch_size")
+def mbs(v: Namespace) -> Any:
+    return v["micro_batch_size"]
+
+
+@derived("global_batch_size", "world_size", "micro_batch_size", _TP, _PP, _CP)
+def gbs(v: Namespace) -> Any:
+    """Global batch in samples: micro batch times dp when unset."""
+    value = v["global_batch_size"]
+    if value is not None:
+        return value
+    return None if v["dp"] is None else v["mbs"] * v["dp"]
+
+
+@derived("seq_length")
+def seq(v: Namespace) -> Any:
+    return v["seq_length"] if v["seq_length"] is not None else v.get("encoder_seq_length")
+
+
+@derived(_TP, _PP, _CP)
+def dense_grid(v: Namespace) -> Any:
+    """Ranks of one model replica."""
+    return v["tp"] * v["pp"] * v["cp"]
+
+
+@derived(_EP, _ETP, _PP, _TP)
+def expert_grid(v: Namespace) -> Any:
+    """Ranks of one replica of the experts."""
+    return v["etp"] * v["ep"] * v["pp"]
+
+
+@derived("world_size", _TP, _PP, _CP)
+def dp(v: Namespace) -> Any:
+    """Data-parallel size (without context parallelism); None without a world size."""
+    return None if v["world_size"] is None else v["world_size"] // v["dense_grid"]
+
+
+@derived("world_size", _EP, _ETP, _PP)
+def edp(v: Namespace) -> Any:
+    """Expert data-parallel size; None without a world size."""
+    return None if v["world_size"] is None else v["world_size"] // v["expert_grid"]
+
+
+@derived("global_batch_size", "micro_batch_size", "world_size", _TP, _PP, _CP)
+def num_microbatches(v: Namespace) -> Any:
+    """Micro batches per data-parallel rank and step; None when it needs a world size that is not known."""
+    if v["gbs"] is None or v["dp"] is None:
+        return None
+    if v.get("decrease_batch_size_if_needed"):
+        return (v["gbs"] // (v["mbs"] * v["dp"]))
+    return v["gbs"] // (v["mbs"] * v["dp"])
+
+
+@derived("num_layers")
+def layers(v: Namespace) -> Any:
+    return v["num_layers"]
+
+
+@derived("num_attention_heads")
+def heads(v: Namespace) -> Any:
+    return v["num_attention_heads"]
+
+
+@derived("num_query_groups", "group_query_attention", "num_attention_heads")
+def groups(v: Namespace) -> Any:
+    """Key/value groups: the heads unless grouped-query attention is on."""
+    if v["group_query_attention"] and v["num_query_groups"] is not None:
+        return v["num_query_groups"]
+    return v["num_attention_heads"]
+
+
+@derived("kv_channels", "hidden_size", "num_attention_heads")
+def head_dim(v: Namespace) -> Any:
+    return v["kv_channels"] if v["kv_channels"] is not None else v["hidden_size"] // v["num_attention_heads"]
+
+
+@derived("ffn_hidden_size", "hidden_size", "swiglu")
+def ffn(v: Namespace) -> Any:
+    """Width of the dense MLP: 4h, or 8h/3 rounded down to a multiple of 64 with SwiGLU, when unset."""
+    if v["ffn_hidden_size"] is not None:
+        return v["ffn_hidden_size"]
+    if v["swiglu"]:
+        return int((4 * v["hidden_size"] * 2 / 3) / 64) * 64
+    return 4 * v["hidden_size"]
+
+
+@derived("moe_ffn_hidden_size", "ffn_hidden_size", "hidden_size")
+def moe_ffn(v: Namespace) -> Any:
+    """Width of one expert: the dense width when unset."""
+    return v["moe_ffn_hidden_size"] if v["moe_ffn_hidden_size"] is not None else v["ffn"]
+
+
+@derived("num_experts")
+def experts(v: Namespace) -> Any:
+    return v["num_experts"]
+
+
+@derived("num_experts")
+def is_moe(v: Namespace) -> bool:
+    return v["num_experts"] is not None
+
+
+@derived("multi_latent_attention")
+def is_mla(v: Namespace) -> bool:
+    return bool(v["multi_latent_attention"])
+
+
+@derived("mtp_num_layers")
+def mtp(v: Namespace) -> Any:
+    return v.get("mtp_num_layers") or 0
+
+
+@derived("vocab_size", "padded_vocab_size", "make_vocab_size_divisible_by", _TP)
+def padded_vocab(v: Namespace) -> Any:
+    """Rows of the embedding over all tensor-parallel ranks; None when the tokenizer is not at hand."""
+    if v.get("padded_vocab_size") is not None:
+        return v["padded_vocab_size"]
+    if v["vocab_size"] is None:
+        return None
+    return round_up(v["vocab_size"], v["make_vocab_size_divisible_by"] * v["tp"])
+
+
+@derived(*_VPP)
+def vpp(v: Namespace) -> Any:
+    """Virtual stages per pipeline rank; 1 when the schedule is not interleaved (or the setting is illegal)."""
+    layout = v["pipeline_model_parallel_layout"]
+    if layout is not None:
+        stages = v["stages"]
+        return 1 if stages is None else len(stages[0])
+    per_stage = v["num_layers_per_virtual_pipeline_stage"]
+    if per_stage is not None:
+        if not per_stage or v["pp"] < 1:
+            return 1
+        total = v["num_layers"] + bool(v["account_for_embedding_in_pipeline_split"])
+        total += bool(v["account_for_loss_in_pipeline_split"])
+        return max(total // v["pp"] // per_stage, 1)
+    stages_per_rank = v["num_virtual_stages_per_pipeline_rank"]
+    return stages_per_rank if stages_per_rank is not None and stages_per_rank > 1 else 1
+
+
+@derived("microbatch_group_size_per_vp_stage", _PP)
+def vpp_group(v: Namespace) -> Any:
+    """Micro batches of one group of the interleaved schedule: pp when unset."""
+    value = v["microbatch_group_size_per_vp_stage"]
+    return v["pp"] if value is None else value
+
+
+@derived(
+    "pipeline_model_parallel_layout",
+    "decoder_first_pipeline_num_layers",
+    "decoder_last_pipeline_num_layers",
+    _PP,
+    "num_layers",
+    "num_virtual_stages_per_pipeline_rank",
+)
+def stages(v: Namespace) -> Stages | None:
+    """The stage table; None when the split is illegal (the rules say why)."""
+    try:
+        layout = v["pipeline_model_parallel_layout"]
+        if layout is not None:
+            return stages_from_layout(layout, v["pp"])
+        counts = split_counts(
+            v["num_layers"],
+            v["pp"],
+            v["vpp"],
+            first=v["decoder_first_pipeline_num_layers"],
+            last=v["decoder_last_pipeline_num_layers"],
+            account_embedding=bool(v["account_for_embedding_in_pipeline_split"]),
+            account_loss=bool(v["account_for_loss_in_pipeline_split"]),
+        )
+    except (LayoutError, TypeError, ValueError, ZeroDivisionError):
+        return None
+    return stages_from_counts(counts, v["mtp"])
+
+
+@derived("moe_layer_freq", "num_layers", "num_experts")
+def moe_layers(v: Namespace) -> tuple[bool, ...] | None:
+    """For each decoder layer whether it is a mixture of experts; None when the pattern is illegal."""
+    count = v["num_layers"]
+    if v["num_experts"] is None:
+        return (False,) * count
+    pattern = v["moe_layer_freq"]
+    if isinstance(pattern, str):
+        pattern = evaluate_pattern(pattern)
+    if isinstance(pattern, int):
+        if pattern < 1:
+            return None
+        return tuple(index % pattern == 0 for index in range(count))
+    if isinstance(pattern, list) and len(pattern) == count:
+        return tuple(bool(item) for item in pattern)
+    return None
+
+
+def evaluate_pattern(text: str) -> Any:
+    """The value of a layer pattern such as `([0]*1+[1]*26)`; None when it has other characters or is too long.
+
+    Megatron `eval`s the text after the same character check; here a small parser does it.
+    """
+    if not text or any(char not in "0123456789,[]()+* \t" for char in text) or len(text) > 10_000:
+        return None
+    import ast
+
+    def value(node: ast.AST) -> Any:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return [value(item) for item in node.elts]
+        if isinstance(node, ast.BinOp):
+            left, right = value(node.left), value(node.right)
+            if isinstance(node.op, ast.Add):
+                return left + right
+            if isinstance(node.op, ast.Mult):
+                lists = [side for side in (left, right) if isinstance(side, list)]
+                factor = right if isinstance(left, list) else left
+                if lists and len(lists[0]) * factor > 100_000:
+                    raise ValueError("pattern too long")
+                return left * right
+        raise ValueError("unsupported pattern")
+
+    try:
+        return value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+@derived("seq_length", _CP, _TP, "sequence_parallel", "micro_batch_size")
+def tokens_per_rank(v: Namespace) -> Any:
+    """Tokens of one micro batch that a rank holds outside attention: seq*mbs/cp, over tp under sequence parallelism."""
+    tokens = v["seq"] * v["mbs"] // v["cp"]
+    return tokens // v["tp"] if v["sequence_parallel"] else tokens
+
+
+@derived(_CP, _TP, "sequence_parallel")
+def seq_multiple(v: Namespace) -> Any:
+    """What the sequence length must be a multiple of: 2*cp, tp under sequence parallelism, cp*lcm(2,tp) with both."""
+    return v["cp"] * lcm(2, v["tp"])
+
+
+def depends_on_world(name: str) -> bool:
+    return "world_size" in KEYS_OF.get(name, (name,))
