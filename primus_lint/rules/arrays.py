@@ -1,0 +1,92 @@
+"""Helpers of the array form of rule conditions: each takes Python values and broadcast NumPy arrays alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def all_of(*terms: Callable[[], Any]) -> Any:
+    """`and`: stops at the first plain False; arrays are combined element by element."""
+    result: Any = True
+    for term in terms:
+        value = term()
+        if _is_array(value):
+            value = value.astype(bool)
+            result = value if result is True else result & value
+        elif not value:
+            return value if not _is_array(result) else False
+        elif not _is_array(result):
+            result = True
+    return result
+
+
+def any_of(*terms: Callable[[], Any]) -> Any:
+    """`or`: stops at the first plain True; arrays are combined element by element."""
+    result: Any = False
+    for term in terms:
+        value = term()
+        if _is_array(value):
+            value = value.astype(bool)
+            result = value if result is False else result | value
+        elif value:
+            return True
+    return result
+
+
+def not_(value: Any) -> Any:
+    return ~value.astype(bool) if _is_array(value) else not value
+
+
+def if_(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    if _is_array(condition):
+        return np.where(condition, then(), otherwise())
+    return then() if condition else otherwise()
+
+
+def mod(a: Any, b: Any) -> Any:
+    """Remainder; an element with divisor 0 counts as a non-zero remainder."""
+    if _is_array(a) or _is_array(b):
+        safe = np.where(np.equal(b, 0), 1, b)
+        return np.where(np.equal(b, 0), 1, np.mod(a, safe))
+    return a % b
+
+
+def floor_div(a: Any, b: Any) -> Any:
+    if _is_array(a) or _is_array(b):
+        return np.floor_divide(a, np.where(np.equal(b, 0), 1, b))
+    return a // b
+
+
+def div(a: Any, b: Any) -> Any:
+    if _is_array(a) or _is_array(b):
+        return np.divide(a, np.where(np.equal(b, 0), 1, b))
+    return a / b
+
+
+def in_(value: Any, choices: Any) -> Any:
+    return np.isin(value, choices) if _is_array(value) else value in choices
+
+
+def min_(*values: Any) -> Any:
+    if any(_is_array(value) for value in values):
+        return np.minimum.reduce(np.broadcast_arrays(*values))
+    return min(*values)
+
+
+def max_(*values: Any) -> Any:
+    if any(_is_array(value) for value in values):
+        return np.maximum.reduce(np.broadcast_arrays(*values))
+    return max(*values)
+
+
+def bool_(value: Any) -> Any:
+    return value.astype(bool) if _is_array(value) else bool(value)

@@ -1,0 +1,116 @@
+"""The compiled rule catalogue: conditions at once, words only when a finding needs them."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from primus_lint import resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Entry(NamedTuple):
+    """One rule as the engine runs it. `function(namespace)` is True when the rule is broken; None: a check in code."""
+
+    code: str
+    frameworks: tuple[str, ...]
+    since: str | None
+    until: str | None
+    stage: int
+    names: tuple[str, ...]
+    function: Callable[[Any], Any] | None
+    check: str | None
+    severity: str
+    name: str
+
+
+def _newest(root: str) -> float:
+    newest = 0.0
+    stack = [root]
+    while stack:
+        with os.scandir(stack.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    stack.append(entry.path)
+                newest = max(newest, entry.stat().st_mtime)
+    return newest
+
+
+@lru_cache(maxsize=None)
+def _fresh() -> bool:
+    """Make sure that the compiled copy is there and not older than its sources; False when it cannot be written."""
+    target = resources.compiled("rules_scalar.py")
+    if not resources.is_checkout():
+        return os.path.isfile(target)
+    root = resources.data_root("rules")
+    here = os.path.dirname(os.path.abspath(__file__))
+    sources = max(_newest(root), os.stat(os.path.join(here, "compile.py")).st_mtime,
+                  os.stat(os.path.join(here, "expr.py")).st_mtime)  # fmt: skip
+    if os.path.isfile(target) and os.stat(target).st_mtime >= sources:
+        return True
+    from primus_lint.rules.compile import write_compiled
+
+    try:
+        write_compiled(root, resources.DATA)
+    except OSError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=None)
+def entries(form: str = "scalar") -> tuple[Entry, ...]:
+    """All rules in the order in which the real program meets them; `form` is "scalar" or "array"."""
+    if _fresh():
+        import importlib
+
+        importlib.invalidate_caches()
+        module = importlib.import_module(f"primus_lint._data.rules_{form}")
+        return tuple(Entry(*row) for row in module.TABLE)
+    from primus_lint.rules.compile import compile_rules
+
+    _, scalar, array = compile_rules(resources.data_root("rules"))
+    space: dict[str, Any] = {}
+    exec(compile(scalar if form == "scalar" else array, "<rules>", "exec"), space)
+    return tuple(Entry(*row) for row in space["TABLE"])
+
+
+@lru_cache(maxsize=None)
+def facts() -> dict[str, dict[str, Any]]:
+    """Code -> the rule with its texts."""
+    if _fresh():
+        with open(resources.compiled("rules.json"), encoding="utf-8") as file:
+            rules = json.load(file)
+    else:
+        from primus_lint.rules.compile import compile_rules
+
+        rules, _, _ = compile_rules(resources.data_root("rules"))
+    return {rule["code"]: rule for rule in rules}
+
+
+@lru_cache(maxsize=None)
+def codes_by_name() -> dict[str, str]:
+    """Every name, alias and code -> code."""
+    table = {}
+    for entry in entries():
+        table[entry.code] = entry.code
+        table[entry.name] = entry.code
+    return table
+
+
+@lru_cache(maxsize=None)
+def applicable(framework: str, version: str, form: str = "scalar") -> tuple[Entry, ...]:
+    """The rules that hold for a framework at a version."""
+    from primus_lint.lower.megatron.versions import VERSIONS
+
+    now = VERSIONS[version][0] if version in VERSIONS else 1
+    return tuple(
+        entry
+        for entry in entries(form)
+        if (framework in entry.frameworks or "any" in entry.frameworks)
+        and (entry.since is None or VERSIONS[entry.since][0] <= now)
+        and (entry.until is None or VERSIONS[entry.until][0] >= now)
+    )

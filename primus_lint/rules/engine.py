@@ -1,0 +1,157 @@
+"""Run the catalogue on one lowered section: conditions, then checks in code, with passes computed on demand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.lower.megatron.namespace import KEYS_OF, depends_on_world
+from primus_lint.rules import catalogue, expr
+from primus_lint.rules.finding import Change, Finding, Fix
+from primus_lint.rules.functions import FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from primus_lint.lower.megatron import Lowered
+
+# What "cannot be decided" looks like: an operand is None (unknown) or of a wrong type. The key rules report the latter.
+UNDECIDED = (TypeError, KeyError, ZeroDivisionError, ValueError, IndexError, AttributeError, OverflowError)
+
+
+def violated(function: Callable[[Any], Any], names: Any) -> bool | None:
+    """True when the condition is broken, False when it holds, None when it cannot be decided."""
+    try:
+        return bool(function(names))
+    except UNDECIDED:
+        return None
+
+
+def check_conditions(lowered: Lowered, *, world: bool | None = None) -> list[Finding]:
+    """Findings of all conditions. `world`: only rules that do (True) or do not (False) depend on the world size."""
+    found = []
+    names = lowered.namespace
+    for entry in catalogue.applicable(lowered.framework, lowered.version):
+        if entry.function is None or (world is not None and uses_world(entry.names) is not world):
+            continue
+        if violated(entry.function, names):
+            found.append(word(entry.code, lowered))
+    return found
+
+
+def uses_world(names: Iterable[str]) -> bool:
+    return any(depends_on_world(name) for name in names)
+
+
+def word(code: str, lowered: Lowered) -> Finding:
+    """Word the finding of a broken condition: message, labels and fixes with the recipe's own values."""
+    rule = catalogue.facts()[code]
+    names = lowered.namespace
+    keys = rule_keys(rule, lowered)
+    labels = tuple(
+        (key, render(text, names, rule)) for key, text in (rule.get("labels") or {}).items()
+    )  # fmt: skip
+    return Finding(
+        code,
+        rule["name"],
+        rule["severity"],
+        render(rule["message"], names, rule),
+        confidence=rule["confidence"],
+        catalogue=tuple(rule["catalogue"]),
+        stage=_stage(rule),
+        order=rule["order"],
+        keys=keys,
+        labels=labels,
+        fixes=tuple(fix for fix in (_fix(item, names) for item in rule["fix"]) if fix is not None),
+        section=lowered.section,
+        suppressible=rule.get("suppressible", True),
+    )
+
+
+def _stage(rule: dict[str, Any]) -> int:
+    from primus_lint.rules.compile import STAGES
+
+    return STAGES.index(rule["stage"])
+
+
+def rule_keys(rule: dict[str, Any], lowered: Lowered) -> tuple[str, ...]:
+    """Configuration keys that a rule is about; first the one to point at (the first that the file or a preset sets)."""
+    keys: list[str] = list(rule.get("keys") or ())
+    if not keys:
+        for name in rule["names"]:
+            base = name[6:] if name.startswith("given_") else name
+            for key in KEYS_OF.get(base, (base,)):
+                if key not in keys and key != "world_size":
+                    keys.append(key)
+    at = rule.get("at")
+    if at is not None:
+        keys = [at] + [key for key in keys if key != at]
+    elif not rule.get("keys"):
+        keys.sort(key=lambda key: _strength(key, lowered))
+    return tuple(keys)
+
+
+def _strength(key: str, lowered: Lowered) -> int:
+    from primus_lint.readers.document import LAYERS
+
+    origin = lowered.section.origin(key)
+    return len(LAYERS) if origin is None else LAYERS.index(origin.layer)
+
+
+def evaluate(text: str, names: Any) -> Any:
+    """The value of a catalogue expression. Raises one of UNDECIDED when it has none."""
+    space: dict[str, Any] = {"v": names, **FUNCTIONS}
+    return eval(compile(expr.scalar_source(expr.parse(text)), "<rule>", "eval"), space)
+
+
+def render(template: str, names: Any, rule: dict[str, Any]) -> str:
+    """Fill a template: `{expression}`, `{expression!format}`, `{legal}` for the rule's legal values."""
+    from primus_lint.rules.compile import template_parts
+
+    out = []
+    for part in template_parts(template):
+        if isinstance(part, str):
+            out.append(part)
+            continue
+        body, form = part
+        try:
+            value = evaluate(str(rule["legal"]), names) if body == "legal" and rule.get("legal") else evaluate(body, names)
+        except UNDECIDED:
+            out.append("?")
+            continue
+        out.append(format(value, form) if form else words(value))
+    return "".join(out)
+
+
+def words(value: Any) -> str:
+    """A value as a reader would write it in YAML; a list as "1, 2 or 4"."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        items = [words(item) for item in value]
+        if len(items) > 12:
+            items = [*items[:11], f"... {words(value[-1])}"]
+        if not items:
+            return "none"
+        return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}"
+    return str(value)
+
+
+def _fix(item: dict[str, Any], names: Any) -> Fix | None:
+    """A fix with its values computed; None when it has no legal value here."""
+    changes = []
+    try:
+        if item.get("when") is not None and not evaluate(str(item["when"]), names):
+            return None
+        for key, text in (item.get("set") or {}).items():
+            value = evaluate(str(text), names)
+            if value is None and str(text).strip() != "None":
+                return None
+            changes.append(Change("set", key, value))
+    except UNDECIDED:
+        return None
+    changes += [Change("drop", key) for key in item.get("drop") or ()]
+    changes += [Change("rename", old, new) for old, new in (item.get("rename") or {}).items()]
+    title = render(item["title"], names, {"legal": None})
+    return Fix(title, item["safety"], tuple(changes))
