@@ -72,10 +72,13 @@ class Section:
 
     `values` maps keys to values. Flat frameworks (megatron, maxtext, megatron_bridge) use the key as it stands; nested
     ones (torchtitan, diffusion, nemo_automodel) use dotted leaf keys (`training.seq_len`). `node_path` is the path of
-    the mapping in which a new override belongs (for Primus: `("modules", "pre_trainer", "overrides")`).
+    the mapping in which a new override belongs (for Primus: `("modules", "pre_trainer", "overrides")`). `model` and
+    `module_preset` are preset names without `.yaml`. `meta` holds what chooses them (`framework`, `config`, `model`)
+    with its place; `dropped` the preset values that never reach the run although no live key stands in their place
+    (leaves of a section that the module preset defines as a whole).
     """
 
-    __slots__ = ("framework", "model", "module_preset", "name", "node_path", "values")
+    __slots__ = ("dropped", "framework", "meta", "model", "module_preset", "name", "node_path", "values")
 
     def __init__(
         self,
@@ -93,6 +96,8 @@ class Section:
         self.node_path = node_path
         self.model = model
         self.module_preset = module_preset
+        self.meta: dict[str, Value] = {}
+        self.dropped: dict[str, Value] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
         value = self.values.get(key)
@@ -122,11 +127,13 @@ class ResolvedDocument:
 
     __slots__ = (
         "doc",
+        "env",
         "env_used",
         "format",
         "framework_version",
         "is_recipe",
         "path",
+        "preset_source",
         "presets",
         "problems",
         "sections",
@@ -156,7 +163,9 @@ class ResolvedDocument:
         self.presets: list[str] = []  # files read besides this one
         self.sources: dict[str, SourceText] = {}  # every file at hand, for excerpts
         self.env_used: dict[str, str | None] = {}  # variable -> value found (None: unset, default taken)
-        self.top_level: dict[str, Value] = {}  # keys outside modules (work_group, platform, env, unknown ones)
+        self.top_level: dict[str, Value] = {}  # dotted leaves outside modules (work_group, platform.config, strays)
+        self.env: dict[str, Value] = {}  # variables that the file itself exports (Primus `env:`, Megatron ENV_VARS)
+        self.preset_source = ""  # where presets came from, for people
         self.framework_version: str | None = None  # when the file or its presets state one
 
     @property

@@ -1,0 +1,3 @@
+"""Readers: one per configuration format, each giving a ResolvedDocument."""
+
+from __future__ import annotations
