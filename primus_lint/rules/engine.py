@@ -155,3 +155,36 @@ def _fix(item: dict[str, Any], names: Any) -> Fix | None:
     changes += [Change("rename", old, new) for old, new in (item.get("rename") or {}).items()]
     title = render(item["title"], names, {"legal": None})
     return Fix(title, item["safety"], tuple(changes))
+
+
+def check(lowered: Lowered) -> list[Finding]:
+    """All findings of a lowered section that need nothing but its arguments, the earliest failing stage first."""
+    found = check_conditions(lowered)
+    for entry in catalogue.applicable(lowered.framework, lowered.version):
+        if entry.check is not None and entry.check.startswith("args:"):
+            found += run_check(entry, lowered)
+    found.sort(key=lambda finding: (finding.stage, finding.order, finding.code))
+    return found
+
+
+def run_check(entry: catalogue.Entry, lowered: Lowered) -> list[Finding]:
+    """Run a check in code: `module:function` names `primus_lint.rules.checks.module.function`.
+
+    The function takes (lowered, rule) and yields Finding objects made with `make`.
+    """
+    import importlib
+
+    assert entry.check is not None
+    module_name, _, function_name = entry.check.partition(":")
+    module = importlib.import_module(f"primus_lint.rules.checks.{module_name}")
+    return list(getattr(module, function_name)(lowered, catalogue.facts()[entry.code]))
+
+
+def make(rule: dict[str, Any], lowered: Lowered, message: str, keys: tuple[str, ...], **more: Any) -> Finding:
+    """A finding of a check in code, with the rule's name, severity and ids."""
+    catalogue_ids = more.pop("catalogue", tuple(rule["catalogue"]))
+    return Finding(
+        rule["code"], rule["name"], more.pop("severity", rule["severity"]), message,
+        confidence=rule["confidence"], catalogue=catalogue_ids, stage=more.pop("stage", _stage(rule)),
+        order=more.pop("order", rule["order"]), keys=keys, section=lowered.section, **more,
+    )  # fmt: skip

@@ -23,12 +23,28 @@ def keys(version: str, framework: str = "megatron") -> dict[str, dict[str, Any]]
 
 @lru_cache(maxsize=None)
 def defaults(version: str, framework: str = "megatron") -> dict[str, Any]:
-    """Key -> default value as the parsed namespace has it. Primus's presets come on top of Megatron's defaults."""
-    name = f"megatron-defaults-{key_table(version)}.json"
-    path = resources.compiled(name)
+    """Key -> default value as the parsed namespace has it; a key of another version only is None.
+
+    Primus's presets come on top of Megatron's defaults. A Primus-only key has the value that its code takes when the
+    key is absent.
+    """
+    path = resources.compiled(f"defaults-{framework}-{key_table(version)}.json")
     if os.path.isfile(path) and not resources.is_checkout():
         with open(path, encoding="utf-8") as file:
-            table: dict[str, Any] = json.load(file)
-    else:
-        table = {key: entry.get("default") for key, entry in keys(version).items()}
+            compiled: dict[str, Any] = json.load(file)
+        return compiled
+    return build_defaults(version, framework)
+
+
+def build_defaults(version: str, framework: str) -> dict[str, Any]:
+    """What `defaults` returns, from the key tables (the build compiles it)."""
+    table: dict[str, Any] = {}
+    for other in ("d3528a21", "d98e8a64"):
+        table.update(dict.fromkeys(keys(other)))
+    table.update(dict.fromkeys(keys(version, "primus-megatron")))
+    if framework == "primus-megatron":
+        for key, entry in keys(version, "primus-megatron").items():
+            if entry.get("owner") == "primus" and entry.get("code_default") is not None:
+                table[key] = entry["code_default"]
+    table.update({key: entry.get("default") for key, entry in keys(version).items()})
     return table

@@ -1,0 +1,47 @@
+"""`python -m tests.validation NAME PATH... --json OUT`: score primus-lint on labelled data.
+
+Paths are arguments; without any, the files of `../shared` beside the checkout are taken. Prints a table and writes the
+figures as JSON (fractions, not percent).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from pathlib import Path
+
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+DEFAULTS = {
+    "defects": ["corpus/primus-labels/known-defects.csv", "corpus/primus"],
+    "worlds": ["corpus/primus-labels/megatron-legal-world-sizes.csv", "corpus/primus"],
+    "legality": ["legality/labelled.jsonl"],
+    "goldens": ["goldens"],
+    "oracle": [],
+    "ground-truth": ["ground-truth/measured.csv", "ground-truth/measured-playbook.csv", "ground-truth/measured-vtrain.csv"],
+    "cases": ["cases/cases.md"],
+    "speed": ["corpus/primus"],
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.validation", description=__doc__)
+    parser.add_argument("name", choices=sorted(DEFAULTS))
+    parser.add_argument("paths", nargs="*")
+    parser.add_argument("--json", dest="out")
+    arguments = parser.parse_args()
+    paths = [Path(path) for path in arguments.paths] or [SHARED / path for path in DEFAULTS[arguments.name]]
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing:
+        print(f"not found: {', '.join(missing)}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"tests.validation.{arguments.name.replace('-', '_')}")
+    figures = module.run(paths)
+    if arguments.out:
+        Path(arguments.out).write_text(json.dumps(figures, indent=1, default=str) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
