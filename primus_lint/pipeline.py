@@ -1,0 +1,182 @@
+"""The whole data flow on one screen: bytes -> document -> recipe -> ledger -> projection -> findings.
+
+Every arrow is one function; each step runs only when something asks for it. `tune/` takes the same parts to rewrite.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.lower.megatron import Lowered, lower
+from primus_lint.lower.megatron.versions import DEFAULT, canonical
+from primus_lint.readers import read
+from primus_lint.source.text import SourceText
+from primus_lint.target import Assumed, resolve_target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from primus_lint.hardware import Accelerator
+    from primus_lint.ir.run import Run, Target
+    from primus_lint.ledger import Ledger
+    from primus_lint.projection import Projection
+    from primus_lint.readers.document import ResolvedDocument, Section
+    from primus_lint.rules.finding import Finding
+    from primus_lint.settings import Settings
+
+
+class Options:
+    """What the command line says about how to read and judge, the same for every file."""
+
+    __slots__ = (
+        "env", "framework_version", "gpu", "gpus_per_node", "model", "nodes", "primus_root", "set_values", "world_size"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        gpu: str | None = None,
+        nodes: int | None = None,
+        world_size: int | None = None,
+        gpus_per_node: int | None = None,
+        env: Mapping[str, str] | None = None,
+        set_values: Sequence[tuple[str, str]] = (),
+        model: str | None = None,
+        framework_version: str | None = None,
+        primus_root: str | None = None,
+    ) -> None:
+        self.gpu = gpu
+        self.nodes = nodes
+        self.world_size = world_size
+        self.gpus_per_node = gpus_per_node
+        self.env = dict(env or {})
+        self.set_values = tuple(set_values)
+        self.model = model
+        self.framework_version = framework_version
+        self.primus_root = primus_root
+
+
+class Subject:
+    """One section of a document on one target, with its passes: each is computed once, at its first use."""
+
+    def __init__(
+        self, document: ResolvedDocument, section: Section, target: Target, version: str, assumed: Sequence[Assumed]
+    ) -> None:
+        self.document = document
+        self.section = section
+        self.target = target
+        self.version = version
+        self.assumed = assumed
+        self.framework = "primus-megatron" if document.format.startswith("primus") else "megatron"
+
+    @cached_property
+    def lowered(self) -> Lowered:
+        env = {name: value.value for name, value in self.document.env.items()} if self.document.env else None
+        if env is not None:
+            from primus_lint.lower.megatron import launcher_env
+
+            env = {**launcher_env(self.framework, {k: v.value for k, v in self.section.values.items()}), **env}
+        return lower(self.section, self.target, self.version, self.framework, env)
+
+    @property
+    def run(self) -> Run | None:
+        return self.lowered.run
+
+    @cached_property
+    def accelerator(self) -> Accelerator | None:
+        from primus_lint.hardware import accelerator
+
+        return None if self.target.gpu is None else accelerator(self.target.gpu)
+
+    @cached_property
+    def legal_world_sizes(self) -> list[int]:
+        from primus_lint.rules.worlds import legal_world_sizes
+
+        return legal_world_sizes(self.lowered)
+
+    @cached_property
+    def ledger(self) -> Ledger | None:
+        return ledger_of(self.run, self.accelerator)
+
+    @cached_property
+    def projection(self) -> Projection | None:
+        from primus_lint.projection import project
+
+        if self.run is None or self.accelerator is None or self.target.world_size is None:
+            return None
+        return project(self.run, self.accelerator, ledger=self.ledger)
+
+    def at_world(self, world_size: int) -> Subject:
+        """The same section on another number of GPUs."""
+        from primus_lint.ir.run import Target
+
+        target = Target(self.target.gpu, world_size, self.target.gpus_per_node)
+        return Subject(self.document, self.section, target, self.version, self.assumed)
+
+
+def ledger_of(run: Run | None, accelerator: Accelerator | None) -> Ledger | None:
+    """The ledger of a recipe; None when it abstains (kind of model, world size or vocabulary not known)."""
+    from primus_lint.ledger import ledger
+
+    if run is None or run.parallel.dp is None or run.parallel.stages is None:
+        return None
+    result = ledger(run, accelerator)
+    return None if getattr(result, "abstained", None) else result
+
+
+class Checked:
+    """What came out of one file."""
+
+    __slots__ = ("assumed", "document", "findings", "path", "subjects", "unreadable")
+
+    def __init__(self, path: str, document: ResolvedDocument) -> None:
+        self.path = path
+        self.document = document
+        self.subjects: list[Subject] = []
+        self.findings: list[Finding] = []
+        self.assumed: list[Assumed] = []
+        self.unreadable = False  # the file could not be parsed or resolved: exit 2
+
+    @property
+    def is_recipe(self) -> bool:
+        return self.document.is_recipe
+
+
+def check_source(source: SourceText, options: Options, settings: Settings | None = None) -> Checked:
+    """Read, resolve, lower and judge one file."""
+    from primus_lint.rules.judge import judge
+
+    document = read(
+        source,
+        env=options.env,
+        set_values=options.set_values,
+        primus_root=options.primus_root,
+        model=options.model,
+    )
+    checked = Checked(source.path, document)
+    checked.unreadable = document.is_recipe and document.fatal
+    if document.is_recipe:
+        target, checked.assumed = resolve_target(
+            source.path, source, settings, gpu=options.gpu, nodes=options.nodes,
+            world_size=options.world_size, gpus_per_node=options.gpus_per_node,
+        )  # fmt: skip
+        version = framework_version(options, settings, document)
+        checked.subjects = [
+            Subject(document, section, target, version, checked.assumed) for section in document.sections
+        ]
+    checked.findings = judge(checked, settings)
+    return checked
+
+
+def framework_version(options: Options, settings: Settings | None, document: ResolvedDocument) -> str:
+    """Command line, then settings, then what the file or its presets state, then what the newest Primus pins."""
+    for name in (options.framework_version, settings.framework_version if settings else None, document.framework_version):
+        if name is not None:
+            return canonical(name) or DEFAULT
+    return DEFAULT
+
+
+def data_of(value: Any) -> Any:
+    """A slotted result as plain data for JSON."""
+    return value.as_data() if hasattr(value, "as_data") else value

@@ -1,0 +1,100 @@
+"""All findings of one file: reading problems, conditions, checks in code; then located, filtered and sorted."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.rules import catalogue
+from primus_lint.rules.engine import check
+from primus_lint.rules.finding import Finding, Place
+from primus_lint.rules.locate import locate
+
+if TYPE_CHECKING:
+    from primus_lint.pipeline import Checked, Subject
+    from primus_lint.readers.document import LocatedProblem
+    from primus_lint.settings import Settings
+
+GRID_FAMILIES = frozenset("PBLEC")  # errors here leave nothing that memory or time could be computed for
+
+
+def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
+    """Findings of a checked file in the order in which they are shown. Suppressed ones are marked, not dropped."""
+    from primus_lint.rules.select import selected
+    from primus_lint.rules.suppress import suppress
+
+    findings = [of_problem(problem) for problem in checked.document.problems]
+    for finding in findings:
+        finding.place = finding.place or Place(checked.path, 1, 1)
+    for subject in checked.subjects:
+        for finding in findings_of(subject):
+            locate(finding, subject)
+            findings.append(finding)
+    findings = [finding for finding in findings if selected(finding, checked.path, settings)]
+    findings += suppress(findings, checked, settings)
+    findings.sort(key=_order)
+    return findings
+
+
+def _order(finding: Finding) -> tuple[int, int, int, str]:
+    """Errors that stop the program in the order in which it meets them, then the rest by severity and place."""
+    severity = ("error", "warning", "info").index(finding.severity)
+    return severity, finding.stage, finding.order, finding.code
+
+
+def of_problem(problem: LocatedProblem) -> Finding:
+    """A reading problem as a finding; the rule of the same name gives code and severity."""
+    code = catalogue.codes_by_name().get(problem.code)
+    rule = catalogue.facts().get(code or "")
+    severity = rule["severity"] if rule else ("error" if problem.fatal else "warning")
+    if problem.fatal:
+        severity = "error"
+    finding = Finding(
+        code or "S999",
+        problem.code,
+        severity,
+        problem.message,
+        catalogue=tuple(rule["catalogue"]) if rule else (),
+        keys=(str(problem.key_path[-1]),) if problem.key_path else (),
+        place=Place(problem.path, problem.line, problem.column, problem.span),
+        related=tuple(Place(path, line, column, None, text) for path, line, column, text in problem.related),
+    )
+    finding.key_path = problem.key_path
+    return finding
+
+
+def findings_of(subject: Subject) -> list[Finding]:
+    """Findings of one section: conditions first, then the checks in code that its state allows."""
+    found: list[Finding] = []
+    modelled = subject.section.framework == "megatron"
+    framework = subject.framework if modelled else subject.section.framework
+    if modelled:
+        found += check(subject.lowered)
+    blocked = any(finding.severity == "error" and finding.code[0] in GRID_FAMILIES for finding in found)
+    for entry in catalogue.applicable(framework, subject.version):
+        module = "" if entry.check is None else entry.check.partition(":")[0]
+        if module in ("", "args", "document"):
+            continue
+        if module in ("memory", "throughput") and (blocked or subject.run is None):
+            continue
+        found += run_check(entry, subject)
+    return found
+
+
+def run_check(entry: catalogue.Entry, subject: Subject) -> list[Finding]:
+    """Run one check in code. Its parameters name the passes that it needs; a pass nobody names is not computed."""
+    assert entry.check is not None
+    module_name, _, function_name = entry.check.partition(":")
+    function = getattr(importlib.import_module(f"primus_lint.rules.checks.{module_name}"), function_name)
+    wanted = function.__code__.co_varnames[: function.__code__.co_argcount]
+    passes: dict[str, Any] = {}
+    for name in wanted:
+        if name == "rule":
+            passes[name] = catalogue.facts()[entry.code]
+        elif name == "subject":
+            passes[name] = subject
+        else:
+            passes[name] = getattr(subject, name)
+            if passes[name] is None and name in ("run", "ledger", "projection", "accelerator"):
+                return []
+    return list(function(**passes))

@@ -1,0 +1,68 @@
+"""Where a finding points: the line that set the value, or the line that names the preset which did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from primus_lint.rules.finding import Finding, Place
+
+if TYPE_CHECKING:
+    from primus_lint.pipeline import Subject
+    from primus_lint.readers.document import Origin, ResolvedDocument, Section
+
+
+def locate(finding: Finding, subject: Subject) -> None:
+    """Fill in `place`, `key_path` and `related` of a finding from its keys."""
+    document, section = subject.document, subject.section
+    labels = dict(finding.labels)
+    shown: set[str] = set()
+    related: list[Place] = list(finding.related)
+    keys = [key for key in finding.keys if section.origin(key) is not None]
+    if finding.place is None:
+        in_file = [key for key in keys if here(section.origin(key), document) is not None]
+        primary = finding.keys[0] if finding.keys and finding.keys[0] in in_file else (in_file[0] if in_file else None)
+        if primary is not None:
+            origin = here(section.origin(primary), document)
+            assert origin is not None
+            finding.place = place_of(origin, labels.get(primary, ""))
+            finding.key_path = origin.key_path
+            shown.add(primary)
+        else:
+            finding.place = preset_line(document, section)
+            if finding.keys:
+                finding.key_path = (*section.node_path, finding.keys[0])
+    for key in keys:
+        origin = section.origin(key)
+        if key in shown or origin is None or (key not in labels and origin.layer not in ("module-preset", "model-preset")):
+            continue
+        text = labels.get(key, f"{key} is set here")
+        if origin.path is not None:
+            related.append(place_of(origin, text))
+            shown.add(key)
+    finding.related = tuple(related[:6])
+
+
+def here(origin: Origin | None, document: ResolvedDocument) -> Origin | None:
+    """The origin when it lies in the file itself."""
+    return origin if origin is not None and origin.path == document.path and origin.line > 0 else None
+
+
+def place_of(origin: Origin, message: str = "") -> Place:
+    return Place(origin.path or "", origin.line, origin.column, origin.span, message)
+
+
+def preset_line(document: ResolvedDocument, section: Section) -> Place:
+    """The line that names the presets of a section (or its first line): nothing else in the file set the value."""
+    for key in ("model", "config", "framework"):
+        value = section.meta.get(key) if section.meta else None
+        if value is not None:
+            origin = here(value.origin, document)
+            if origin is not None:
+                return place_of(origin, "nothing in the file sets it: the value comes from a preset or a default")
+    doc = document.doc
+    if doc is not None and document.source is not None and len(section.node_path) >= 2:
+        entry = doc.entry(section.node_path[:2])
+        if entry is not None:
+            line, column = document.source.position(entry.key.start)
+            return Place(document.path, line, column, (entry.key.start, entry.key.end))
+    return Place(document.path, 1, 1)

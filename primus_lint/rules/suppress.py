@@ -1,0 +1,87 @@
+"""Inline suppressions: `# primus-lint: ignore[rule] reason` on the line or above it, `file-ignore[...]` anywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from primus_lint.rules import catalogue
+from primus_lint.rules.finding import Finding, Place
+
+if TYPE_CHECKING:
+    from primus_lint.pipeline import Checked
+    from primus_lint.settings import Settings
+    from primus_lint.source.text import SourceText
+
+
+class Suppression(NamedTuple):
+    """One comment. `line` is where it stands, `covers` the line whose findings it hides (0: the whole file)."""
+
+    names: tuple[str, ...]
+    reason: str
+    path: str
+    line: int
+    column: int
+    covers: int
+
+
+def suppressions(source: SourceText) -> list[Suppression]:
+    """All suppression comments of a file."""
+    if "primus-lint:" not in source.text:
+        return []
+    import re
+
+    from primus_lint.source.comments import comments
+    from primus_lint.source.spans import SpanDoc
+
+    pattern = re.compile(r"#\s*primus-lint:\s*(file-ignore|ignore)\[([^\]]*)\]\s*(.*)")
+    found = []
+    lines = source.text.splitlines()
+    for comment in comments(SpanDoc.parse(source)):
+        match = pattern.search(source.text[comment.span[0] : comment.span[1]])
+        if match is None:
+            continue
+        line, column = source.position(comment.span[0])
+        covers = line
+        if match[1] == "file-ignore":
+            covers = 0
+        elif comment.own_line:  # the next line that holds more than a comment
+            covers = line + 1
+            while covers <= len(lines) and (not lines[covers - 1].strip() or lines[covers - 1].lstrip().startswith("#")):
+                covers += 1
+        names = tuple(name.strip() for name in match[2].split(",") if name.strip())
+        found.append(Suppression(names, match[3].strip(), source.path, line, column, covers))
+    return found
+
+
+def suppress(findings: list[Finding], checked: Checked, settings: Settings | None) -> list[Finding]:
+    """Mark what is suppressed; return findings about the suppressions themselves (unknown rule, unused)."""
+    own: list[Finding] = []
+    sources = dict(checked.document.sources)
+    for path, source in sources.items():
+        for item in suppressions(source):
+            wanted = {catalogue.codes_by_name().get(name) for name in item.names}
+            used = False
+            for finding in findings:
+                places = [finding.place, *finding.related] if finding.place else list(finding.related)
+                if finding.code not in wanted and finding.name not in item.names:
+                    continue
+                if not finding.suppressible:
+                    continue
+                if any(place.path == path and item.covers in (0, place.line) for place in places):
+                    finding.suppressed = item.reason or "suppressed"
+                    used = True
+            if path != checked.path:
+                continue
+            for name in item.names:
+                if name not in catalogue.codes_by_name():
+                    own.append(_about("unknown-rule-in-suppression", f"no rule is called {name!r}", item))
+            if not item.names:
+                own.append(_about("unknown-rule-in-suppression", "name the rules: ignore[rule-name] reason", item))
+            elif not used and all(name in catalogue.codes_by_name() for name in item.names):
+                own.append(_about("unused-suppression", f"nothing here breaks {', '.join(item.names)}: remove it", item))
+    return own
+
+
+def _about(name: str, message: str, item: Suppression) -> Finding:
+    code = catalogue.codes_by_name().get(name, "U999")
+    return Finding(code, name, "warning", message, place=Place(item.path, item.line, item.column))
