@@ -6,7 +6,7 @@ Every arrow is one function; each step runs only when something asks for it. `tu
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from primus_lint.lower.megatron import Lowered, lower
 from primus_lint.lower.megatron.versions import DEFAULT, canonical
@@ -121,8 +121,7 @@ def ledger_of(run: Run | None, accelerator: Accelerator | None) -> Ledger | None
 
     if run is None or run.parallel.dp is None or run.parallel.stages is None:
         return None
-    result = ledger(run, accelerator)
-    return None if getattr(result, "abstained", None) else result
+    return ledger(run, accelerator) or None
 
 
 class Checked:
@@ -176,7 +175,3 @@ def framework_version(options: Options, settings: Settings | None, document: Res
             return canonical(name) or DEFAULT
     return DEFAULT
 
-
-def data_of(value: Any) -> Any:
-    """A slotted result as plain data for JSON."""
-    return value.as_data() if hasattr(value, "as_data") else value

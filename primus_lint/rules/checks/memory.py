@@ -1,0 +1,165 @@
+"""Does the recipe fit? With a world size: on every rank; without one: at which of the legal sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.rules.engine import make
+from primus_lint.units import gib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from primus_lint.hardware import Accelerator
+    from primus_lint.ledger import Ledger, RankMemory
+    from primus_lint.pipeline import Subject
+    from primus_lint.rules.finding import Finding
+
+# Which key to point at when a group of items is the largest: the first that the file sets.
+DRIVERS = {
+    "static": (
+        "pipeline_model_parallel_size", "expert_model_parallel_size", "tensor_model_parallel_size",
+        "use_distributed_optimizer", "num_layers",
+    ),
+    "activation": (
+        "micro_batch_size", "seq_length", "recompute_granularity", "recompute_num_layers", "context_parallel_size",
+        "tensor_model_parallel_size",
+    ),
+    "transient": ("micro_batch_size", "seq_length", "cross_entropy_loss_fusion", "tensor_model_parallel_size"),
+    "persistent": ("fp8", "pipeline_model_parallel_size", "expert_model_parallel_size"),
+}  # fmt: skip
+GROUP_WORDS = {
+    "static": "weights, gradients and optimizer state",
+    "persistent": "persistent buffers",
+    "activation": "activations",
+    "transient": "transients",
+}
+
+
+def hbm_overflow(subject: Subject, accelerator: Accelerator, rule: dict[str, Any]) -> Iterator[Finding]:
+    """An error when even the low estimate of some rank exceeds the device."""
+    if subject.target.world_size is None:
+        yield from _at_no_size(subject, accelerator, rule)
+        return
+    ledger = subject.ledger
+    if ledger is None or ledger.fits(accelerator.visible_hbm_bytes) is not False:
+        return
+    rank = max(ledger.ranks, key=lambda rank: rank.device_low_bytes)
+    message = (
+        f"{where(rank, ledger)} needs {gib(rank.device_low_bytes)}, {accelerator.label} shows "
+        f"{gib(accelerator.visible_hbm_bytes)}: out of memory by {gib(rank.device_low_bytes - accelerator.visible_hbm_bytes)}"
+    )
+    yield _finding(subject, rule, message, rank)
+
+
+def hbm_tight(subject: Subject, ledger: Ledger, accelerator: Accelerator, rule: dict[str, Any]) -> Iterator[Finding]:
+    """A warning when only the high estimate of some rank exceeds the device."""
+    if ledger.fits(accelerator.visible_hbm_bytes) is not None:
+        return
+    rank = ledger.worst_rank
+    message = (
+        f"{where(rank, ledger)} needs {gib(rank.device_low_bytes)} to {gib(rank.device_high_bytes)}, {accelerator.label} "
+        f"shows {gib(accelerator.visible_hbm_bytes)}: it may run out of memory"
+    )
+    yield _finding(subject, rule, message, rank)
+
+
+def _at_no_size(subject: Subject, accelerator: Accelerator, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Without a world size: an error when it fits at no legal size (memory never grows with the number of GPUs)."""
+    sizes = subject.legal_world_sizes
+    if not sizes:
+        return
+    largest = subject.at_world(sizes[-1])
+    ledger = largest.ledger
+    if ledger is None or ledger.fits(accelerator.visible_hbm_bytes) is not False:
+        return
+    rank = max(ledger.ranks, key=lambda rank: rank.device_low_bytes)
+    message = (
+        f"fits on {accelerator.label} at no world size at which it is legal: even on {sizes[-1]:,} GPUs "
+        f"{where(rank, ledger)} needs {gib(rank.device_low_bytes)} of {gib(accelerator.visible_hbm_bytes)}"
+    )
+    yield _finding(subject, rule, message, rank)
+
+
+def fits_from(subject: Subject, accelerator: Accelerator, sizes: list[int]) -> int | None:
+    """The smallest of the ascending sizes at which the recipe is not sure to overflow; None when there is none.
+
+    Bisection: more ranks shard more optimizer state and hold no more micro batches.
+    """
+    low, high = 0, len(sizes)
+    while low < high:
+        middle = (low + high) // 2
+        ledger = subject.at_world(sizes[middle]).ledger
+        if ledger is not None and ledger.fits(accelerator.visible_hbm_bytes) is False:
+            low = middle + 1
+        else:
+            high = middle
+    return sizes[low] if low < len(sizes) else None
+
+
+def fits_at_some_sizes(subject: Subject, accelerator: Accelerator, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Without a world size: say from which legal size on it fits, when it does not at the smallest."""
+    sizes = subject.legal_world_sizes
+    if subject.target.world_size is not None or len(sizes) < 2:
+        return
+    first = fits_from(subject, accelerator, sizes)
+    if first is None or first == sizes[0]:
+        return
+    too_small = [size for size in sizes if size < first]
+    from primus_lint.rules.engine import words
+
+    rank_ledger = subject.at_world(too_small[-1]).ledger
+    assert rank_ledger is not None
+    rank = max(rank_ledger.ranks, key=lambda rank: rank.device_low_bytes)
+    message = (
+        f"legal on {words(too_small)} GPUs, but out of memory there on {accelerator.label} "
+        f"({gib(rank.device_low_bytes)} at {too_small[-1]:,}); it fits from {first:,} GPUs on"
+    )
+    yield make(rule, subject.lowered, message, driver_keys(rank), notes=(itemised(rank),))
+
+
+def where(rank: RankMemory, ledger: Ledger) -> str:
+    stages = max(other.pp_rank for other in ledger.ranks) + 1
+    return "every rank" if stages == 1 else f"pipeline rank {rank.pp_rank} of {stages}"
+
+
+def driver_keys(rank: RankMemory) -> tuple[str, ...]:
+    """The keys that move the largest group of a rank's items."""
+    largest = max(DRIVERS, key=lambda group: rank.total(group))
+    others = [key for group in DRIVERS if group != largest for key in DRIVERS[group]]
+    keys = list(DRIVERS[largest])
+    return tuple(keys + [key for key in others if key not in keys][:2])
+
+
+def itemised(rank: RankMemory) -> str:
+    """One line: the groups and, in them, the largest items."""
+    parts = []
+    for group in ("static", "persistent", "activation", "transient"):
+        total = rank.total(group)
+        if total:
+            parts.append(f"{GROUP_WORDS[group]} {gib(total)}")
+    items = sorted(rank.items.items(), key=lambda pair: -pair[1].bytes)
+    shown = ", ".join(f"{name} {gib(item.bytes)}" for name, item in items[:5] if item.bytes)
+    return f"ledger: {'; '.join(parts)} (largest: {shown})"
+
+
+def _finding(subject: Subject, rule: dict[str, Any], message: str, rank: RankMemory) -> Finding:
+    keys = driver_keys(rank)
+    largest = max(DRIVERS, key=lambda group: rank.total(group))
+    section = subject.section
+    first = next((key for key in DRIVERS[largest] if _set_here(subject, key)), None)
+    if first is not None:
+        keys = (first, *(key for key in keys if key != first))
+    label = f"{GROUP_WORDS[largest]}: {gib(rank.total(largest))}"
+    notes = [itemised(rank)]
+    if rank.peak_moment:
+        notes.append(f"peak: {rank.peak_moment}")
+    for text in subject.run.not_modelled if subject.run else ():
+        notes.append(f"not modelled: {text}")
+    assert section is not None
+    return make(rule, subject.lowered, message, keys, labels=((keys[0], label),), notes=tuple(notes))
+
+
+def _set_here(subject: Subject, key: str) -> bool:
+    origin = subject.section.origin(key)
+    return origin is not None and origin.path == subject.document.path and origin.line > 0

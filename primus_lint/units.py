@@ -1,0 +1,24 @@
+"""Bytes, seconds and rates as people read them."""
+
+from __future__ import annotations
+
+
+def gib(size_bytes: float) -> str:
+    """Bytes in GiB with one decimal (MiB below 0.1 GiB)."""
+    if abs(size_bytes) < 0.1 * 2**30:
+        return f"{size_bytes / 2**20:.1f} MiB"
+    return f"{size_bytes / 2**30:,.1f} GiB"
+
+
+def seconds(time_s: float) -> str:
+    if time_s < 1e-3:
+        return f"{time_s * 1e6:.0f} µs"
+    return f"{time_s * 1e3:.1f} ms" if time_s < 1 else f"{time_s:.2f} s"
+
+
+def count(number: float) -> str:
+    """A parameter count: 8.0B, 405.9B, 1.2T."""
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if abs(number) >= size:
+            return f"{number / size:.1f}{unit}"
+    return f"{number:.0f}"
