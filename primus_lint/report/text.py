@@ -1,0 +1,135 @@
+"""Findings as text with the source line under them, in the manner of rustc and ruff."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+from primus_lint.units import gib, seconds
+
+if TYPE_CHECKING:
+    from primus_lint.pipeline import Checked, Subject
+    from primus_lint.rules.finding import Finding, Place
+    from primus_lint.source.text import SourceText
+
+_COLORS = {"error": "31;1", "warning": "33;1", "info": "36;1", "note": "34;1", "dim": "2", "bold": "1", "ok": "32;1"}
+
+
+class Style:
+    """Writes ANSI colours, or nothing."""
+
+    def __init__(self, color: bool) -> None:
+        self.color = color
+
+    def __call__(self, kind: str, text: str) -> str:
+        return f"\x1b[{_COLORS[kind]}m{text}\x1b[0m" if self.color else text
+
+
+def write_file(out: TextIO, checked: Checked, findings: list[Finding], style: Style, quiet: bool = False) -> None:
+    """All findings of one file, then one line about its memory and speed."""
+    for finding in findings:
+        write_finding(out, finding, checked, style)
+    if not quiet:
+        for line in summary_lines(checked):
+            out.write(f"{style('bold', checked.path)}: {line}\n")
+        if findings or any(True for _ in checked.subjects):
+            out.write("\n")
+
+
+def write_finding(out: TextIO, finding: Finding, checked: Checked, style: Style) -> None:
+    """One finding: head, place with excerpt, related places, notes, fixes."""
+    place = finding.place
+    out.write(f"{style(finding.severity, finding.severity)}[{finding.name}]: {style('bold', finding.message)}  ")
+    out.write(style("dim", finding.code) + "\n")
+    width = len(str(max([p.line for p in ([place] if place else []) + list(finding.related)] + [1])))
+    gutter = " " * width
+    if place is not None:
+        _excerpt(out, place, checked, style, gutter, "-->", "^", finding.severity)
+    for other in finding.related:
+        _excerpt(out, other, checked, style, gutter, ":::", "-", "note")
+    for note in finding.notes:
+        out.write(f"{gutter} {style('note', '=')} {note}\n")
+    if finding.confidence != "certain" and finding.severity != "info":
+        out.write(f"{gutter} {style('note', '=')} confidence: {finding.confidence}\n")
+    for fix in finding.fixes:
+        out.write(f"{gutter} {style('note', '=')} {style('ok', f'fix ({fix.safety})')}: {fix.title}\n")
+
+
+def _excerpt(
+    out: TextIO, place: Place, checked: Checked, style: Style, gutter: str, arrow: str, mark: str, kind: str
+) -> None:
+    out.write(f"{gutter}{style('note', arrow)} {place.path}:{place.line}:{place.column}\n")
+    source = checked.document.sources.get(place.path)
+    if source is None or place.line < 1:
+        if place.message:
+            out.write(f"{gutter} {style('note', '|')} {place.message}\n")
+        return
+    text = source.line_text(place.line).rstrip("\r\n")
+    shown = text.expandtabs(1)[:160]
+    out.write(f"{gutter} {style('note', '|')}\n{style('note', str(place.line).rjust(len(gutter)) + ' |')} {shown}\n")
+    start = max(place.column - 1, 0)
+    length = _length(source, place, len(text) - start)
+    if start < 160:
+        marks = style(kind, mark * max(1, min(length, 160 - start)) + (f" {place.message}" if place.message else ""))
+        out.write(f"{gutter} {style('note', '|')} {' ' * start}{marks}\n")
+
+
+def _length(source: SourceText, place: Place, rest: int) -> int:
+    """How many characters of the place's first line are marked."""
+    if place.span is None:
+        return 1
+    text = source.text[place.span[0] : place.span[1]].split("\n")[0].rstrip()
+    return max(1, min(len(text), max(rest, 1)))
+
+
+def summary_lines(checked: Checked) -> list[str]:
+    """One line a section: legality, memory of the worst rank, projected speed; what is not modelled."""
+    lines = []
+    for subject in checked.subjects:
+        name = f"{subject.section.name}: " if len(checked.subjects) > 1 else ""
+        lines += [name + line for line in subject_lines(subject)]
+    return lines
+
+
+def subject_lines(subject: Subject) -> list[str]:
+    if subject.section.framework != "megatron":
+        return [f"framework {subject.section.framework}: keys and text are checked; memory and time are not modelled"]
+    if subject.run is None:
+        return ["no memory or time: the recipe is incomplete"]
+    parts = []
+    if subject.target.world_size is None:
+        sizes = subject.legal_world_sizes
+        parts.append(f"legal on {_sizes(sizes)} GPUs" if sizes else "legal at no world size")
+    else:
+        parts.append(_memory(subject))
+        parts.append(_time(subject))
+    for text in subject.run.not_modelled:
+        parts.append(f"not modelled: {text}")
+    return ["; ".join(part for part in parts if part)]
+
+
+def _sizes(sizes: list[int]) -> str:
+    if len(sizes) <= 12:
+        return ", ".join(f"{size:,}" for size in sizes)
+    return f"{', '.join(f'{size:,}' for size in sizes[:6])}, ... {sizes[-1]:,} ({len(sizes):,} sizes)"
+
+
+def _memory(subject: Subject) -> str:
+    ledger, accelerator = subject.ledger, subject.accelerator
+    if ledger is None:
+        return "memory: not computed"
+    rank = ledger.worst_rank
+    text = f"peak {gib(rank.device_low_bytes)} to {gib(rank.device_high_bytes)}"
+    if accelerator is not None:
+        text += f" of {gib(accelerator.visible_hbm_bytes)} ({accelerator.label})"
+    return text + f" on pipeline rank {rank.pp_rank}"
+
+
+def _time(subject: Subject) -> str:
+    projection = subject.projection
+    if projection is None:
+        return ""
+    return (
+        f"{projection.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {projection.model_tflops_per_gpu:,.0f} TFLOP/s/GPU, "
+        f"MFU {projection.mfu:.1%}, bubble {projection.bubble_fraction:.1%}, iteration {seconds(projection.iteration_s)} "
+        f"[{seconds(projection.low_s)} to {seconds(projection.high_s)}], {projection.source}"
+    )
