@@ -1,0 +1,129 @@
+"""What the ledger returns: items, one memory account per class of rank, and the verdict against a capacity."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+# The groups of items, in the order in which they add up: static -> steady -> peak allocated -> reserved -> device.
+STATIC, PERSISTENT, ACTIVATION, TRANSIENT, ALLOCATOR, DEVICE, HOST = (
+    "static",
+    "persistent",
+    "activation",
+    "transient",
+    "allocator",
+    "device",
+    "host",
+)
+
+
+class Item(NamedTuple):
+    """One line of the account. `template` and `numbers` make the formula; `source` says where the rule comes from."""
+
+    bytes: Any  # int, or an array for a grid of recipes
+    group: str
+    template: str
+    numbers: dict[str, Any]
+    source: str
+
+    @property
+    def formula(self) -> str:
+        """The formula with its numbers, e.g. `4,015,263,744 elements x 2 B`."""
+        shown = {key: f"{value:,}" if isinstance(value, int) else value for key, value in self.numbers.items()}
+        return self.template.format(**shown)
+
+
+class RankMemory:
+    """Bytes of one class of ranks. All figures are integers (or arrays of them).
+
+    `dp` is "all" when every data-parallel rank owns the same optimizer shard, else "first" (data-parallel index 0, an
+    upper bound for the ones between) or "last"; `count` is the number of global ranks of the class.
+    `moments` names each candidate of the peak with its allocated bytes; `peak_moment` is the largest.
+    """
+
+    __slots__ = (
+        "count",
+        "device_high_bytes",
+        "device_low_bytes",
+        "dp",
+        "host_bytes",
+        "items",
+        "moments",
+        "peak_allocated_bytes",
+        "peak_moment",
+        "peak_reserved_bytes",
+        "pp_rank",
+        "static_bytes",
+        "steady_allocated_bytes",
+    )
+
+    def __init__(self, pp_rank: int, dp: str, count: Any, items: dict[str, Item]) -> None:
+        self.pp_rank = pp_rank
+        self.dp = dp
+        self.count = count
+        self.items = items
+        self.moments: dict[str, Any] = {}
+        self.peak_moment = ""
+        self.static_bytes: Any = 0
+        self.steady_allocated_bytes: Any = 0
+        self.peak_allocated_bytes: Any = 0
+        self.peak_reserved_bytes: Any = 0
+        self.device_low_bytes: Any = 0
+        self.device_high_bytes: Any = 0
+        self.host_bytes: Any = 0
+
+    def total(self, *groups: str) -> Any:
+        """Sum of the items of some groups."""
+        return sum(item.bytes for item in self.items.values() if item.group in groups)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of design section 4.3."""
+        return {
+            "pp_rank": self.pp_rank,
+            "dp": self.dp,
+            "count": self.count,
+            "static_bytes": self.static_bytes,
+            "steady_allocated_bytes": self.steady_allocated_bytes,
+            "peak_allocated_bytes": self.peak_allocated_bytes,
+            "peak_reserved_bytes": self.peak_reserved_bytes,
+            "device_low_bytes": self.device_low_bytes,
+            "device_high_bytes": self.device_high_bytes,
+            "items": {name: item.bytes for name, item in self.items.items()},
+        }
+
+
+class Ledger:
+    """The accounts of all classes of ranks. `worst` is the index of the one with the largest device bytes."""
+
+    __slots__ = ("not_modelled", "ranks", "worst")
+
+    def __init__(self, ranks: tuple[RankMemory, ...], not_modelled: tuple[str, ...] = ()) -> None:
+        self.ranks = ranks
+        self.not_modelled = not_modelled
+        self.worst = 0
+        for index, rank in enumerate(ranks):
+            if rank.device_high_bytes > ranks[self.worst].device_high_bytes:
+                self.worst = index
+
+    @property
+    def worst_rank(self) -> RankMemory:
+        return self.ranks[self.worst]
+
+    def fits(self, capacity_bytes: int) -> bool | None:
+        """True: the high estimate fits on every rank. False: the low one does not on some. None: in between."""
+        if all(rank.device_high_bytes <= capacity_bytes for rank in self.ranks):
+            return True
+        if any(rank.device_low_bytes > capacity_bytes for rank in self.ranks):
+            return False
+        return None
+
+
+class Abstention:
+    """Why there is no account of a recipe. Falsy, so that `if ledger:` reads well."""
+
+    __slots__ = ("reasons",)
+
+    def __init__(self, reasons: tuple[str, ...]) -> None:
+        self.reasons = reasons
+
+    def __bool__(self) -> bool:
+        return False
