@@ -62,6 +62,22 @@ def construct(tag: str, text: str) -> Any:
         return ScalarError(f"{shorten(text)!r} is no {tag}: {reason}")
 
 
+def looks_like_float(text: str) -> bool:
+    """Is this a string for YAML 1.1, though it is a number for everybody else: `1e-5`, `163.0e12`?
+
+    A float of YAML 1.1 has a point, and a sign in its exponent.
+    """
+    if plain_tag(text) != "str" or not text.isascii() or not any(char.isdigit() for char in text):
+        return False
+    if "_" in text or text != text.strip():
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "e" in text or "E" in text
+
+
 def shorten(text: str, limit: int = 40) -> str:
     """At most `limit` characters of a text, for messages."""
     return text if len(text) <= limit else text[: limit - 3] + "..."
