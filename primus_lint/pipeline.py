@@ -127,11 +127,12 @@ def ledger_of(run: Run | None, accelerator: Accelerator | None) -> Ledger | None
 class Checked:
     """What came out of one file."""
 
-    __slots__ = ("assumed", "document", "findings", "path", "subjects", "unreadable")
+    __slots__ = ("assumed", "document", "findings", "path", "settings", "subjects", "unreadable")
 
     def __init__(self, path: str, document: ResolvedDocument) -> None:
         self.path = path
         self.document = document
+        self.settings: Settings | None = None
         self.subjects: list[Subject] = []
         self.findings: list[Finding] = []
         self.assumed: list[Assumed] = []
@@ -154,6 +155,7 @@ def check_source(source: SourceText, options: Options, settings: Settings | None
         model=options.model,
     )
     checked = Checked(source.path, document)
+    checked.settings = settings
     checked.unreadable = document.is_recipe and document.fatal
     if document.is_recipe:
         target, checked.assumed = resolve_target(

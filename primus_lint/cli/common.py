@@ -1,0 +1,141 @@
+"""Options and steps that several commands share."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from primus_lint.pipeline import Checked, Options
+    from primus_lint.settings import Settings
+    from primus_lint.source.text import SourceText
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+SKIPPED_FOLDERS = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".mypy_cache", "dist", "build"}
+
+
+def target_options(function: F) -> F:
+    """--gpu, --nodes, --world-size, --gpus-per-node, --env, --set, --model, --framework-version, --primus-root."""
+    options = [
+        click.option("--gpu", metavar="NAME", help="GPU kind, e.g. mi300x, h100 (see `primus-lint hardware`)."),
+        click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes."),
+        click.option("--world-size", type=click.IntRange(min=1), metavar="N", help="Number of GPUs."),
+        click.option("--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs of a node."),
+        click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="Environment variable of the run."),
+        click.option("--set", "set_values", multiple=True, metavar="key=value", help="Override a key (YAML 1.1 scalar)."),
+        click.option("--model", metavar="NAME", help="Model facts for a file that names none (shipped model table)."),
+        click.option("--framework-version", metavar="V", help="Megatron commit, core-0.16.1, or Primus release."),
+        click.option("--primus-root", type=click.Path(exists=True, file_okay=False), help="A Primus checkout."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def make_options(values: dict[str, Any]) -> Options:
+    """The Options of a command's parameters. Raises click.UsageError."""
+    from primus_lint.lower.megatron.versions import VERSIONS, canonical
+    from primus_lint.pipeline import Options
+
+    if values.get("nodes") is not None and values.get("world_size") is not None:
+        raise click.UsageError("--nodes and --world-size say the same thing: give one of them")
+    version = values.get("framework_version")
+    if version is not None and canonical(version) is None:
+        raise click.UsageError(f"--framework-version {version!r} is not known; known are {', '.join(VERSIONS)}")
+    gpu = values.get("gpu")
+    if gpu is not None:
+        check_gpu(gpu)
+    return Options(
+        gpu=gpu,
+        nodes=values.get("nodes"),
+        world_size=values.get("world_size"),
+        gpus_per_node=values.get("gpus_per_node"),
+        env=dict(pair(item, "--env") for item in values.get("env") or ()),
+        set_values=[pair(item, "--set") for item in values.get("set_values") or ()],
+        model=values.get("model"),
+        framework_version=version,
+        primus_root=values.get("primus_root"),
+    )
+
+
+def check_gpu(name: str) -> None:
+    from primus_lint.hardware import accelerator, names
+
+    if accelerator(name) is None:
+        import difflib
+
+        near = difflib.get_close_matches(name.lower(), [item.lower() for item in names()], 3, 0.4)
+        hint = f" (near: {', '.join(near)})" if near else ""
+        raise click.UsageError(f"--gpu {name!r} is not known{hint}; known are {', '.join(names())}")
+
+
+def pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"{option} wants NAME=VALUE, not {text!r}")
+    return name, value
+
+
+def repository_root(start: str) -> str:
+    """The folder with `.git` above `start`, else the working directory."""
+    folder = os.path.abspath(start)
+    while True:
+        if os.path.exists(os.path.join(folder, ".git")):
+            return folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return os.getcwd()
+        folder = parent
+
+
+def find_files(arguments: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
+    """(path, named alone) for every file argument and every YAML file below a directory argument."""
+    for argument in arguments:
+        if argument == "-" or not os.path.isdir(argument):
+            yield argument, True
+            continue
+        for folder, folders, files in os.walk(argument):
+            folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith("."))
+            for name in sorted(files):
+                if name.endswith((".yaml", ".yml")) and not name.startswith("."):
+                    yield os.path.join(folder, name), False
+
+
+def read_source(path: str, stdin_filename: str | None) -> SourceText:
+    """The text of a file or of standard input. Raises OSError."""
+    from primus_lint.source.text import SourceText
+
+    if path != "-":
+        return SourceText.from_path(path)
+    data = click.get_binary_stream("stdin").read()
+    return SourceText.from_bytes(stdin_filename or "<stdin>", data)
+
+
+def settings_for(path: str, config: str | None, isolated: bool, overrides: dict[str, Any]) -> Settings:
+    """The settings of a file with the command line's selection on top."""
+    from primus_lint.settings import load_settings
+
+    settings = load_settings(path, config=config, isolated=isolated)
+    return settings.with_overrides(**overrides) if any(v for v in overrides.values()) else settings
+
+
+def use_color(out: Any) -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (hasattr(out, "isatty") and out.isatty())
+
+
+def exit_code(checked: list[Checked], could_not: bool, fail_on: str) -> int:
+    """0 clean, 1 findings at or above `fail_on`, 2 when something could not be checked; 2 wins."""
+    if could_not or any(item.unreadable for item in checked):
+        return 2
+    levels = {"error": ("error",), "warning": ("error", "warning"), "info": ("error", "warning", "info"), "never": ()}
+    for item in checked:
+        if any(finding.severity in levels[fail_on] for finding in item.findings if finding.suppressed is None):
+            return 1
+    return 0
