@@ -1,0 +1,58 @@
+"""Speed figures (`speed CORPUS`): recipes per second of the array form, cold start against a bare interpreter."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run(paths: list[Path]) -> dict[str, Any]:
+    root = paths[0]
+    files = sorted(
+        str(path) for folder in ("examples", "tests") if (root / folder).is_dir() for path in (root / folder).rglob("*.yaml")
+    ) or sorted(str(path) for path in root.rglob("*.yaml"))
+    one = next((name for name in files if "llama3.1_8B-BF16-pretrain" in name), files[0])
+    bare = cpu_seconds([sys.executable, "-c", "pass"])
+    cold = cpu_seconds([sys.executable, "-m", "primus_lint", "--gpu", "mi300x", "--nodes", "1", one])
+    start = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "primus_lint", "--gpu", "mi300x", "--output-format", "json", *files],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    corpus_s = time.perf_counter() - start
+    figures: dict[str, Any] = {
+        "memory_recipes_per_s": None,
+        "memory_time_recipes_per_s": None,
+        "cold_over_bare_cpu": cold / bare,
+        "corpus_s": corpus_s,
+        "corpus_files": len(files),
+        "bare_cpu_s": bare,
+        "cold_cpu_s": cold,
+    }
+    try:
+        from primus_lint.tune.bench import recipes_per_second
+    except ImportError:
+        pass
+    else:
+        figures.update(recipes_per_second())
+    for name, value in figures.items():
+        print(f"{name:28}{value}")
+    return figures
+
+
+def cpu_seconds(command: list[str], runs: int = 9) -> float:
+    """Median CPU seconds (user + system) of a command, after one warm-up."""
+    times = []
+    for _ in range(runs + 1):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, env=dict(os.environ))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return sorted(times[1:])[runs // 2]
