@@ -30,8 +30,8 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 HEAD = ("framework", "repo", "commit", "date", "megatron", "primus_commit", "caveat")
 KEY_FACTS = (
-    "type", "default", "choices", "nargs", "flags", "flags_off", "state", "to", "note", "config", "owner", "scope", "in",
-    "sft", "megatron_default", "code_default", "primus", "type_default", "ge", "gt", "le", "lt", "since", "block",
+    "type", "default", "choices", "nargs", "flags", "flags_off", "state", "to", "note", "config", "owner", "scope",
+    "in", "sft", "megatron_default", "code_default", "primus", "type_default", "ge", "gt", "le", "lt", "since", "block",
     "recipes", "from",
 )  # fmt: skip
 REMOVED_FACTS = ("flags", "state", "to", "note", "first", "gone")

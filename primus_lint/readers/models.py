@@ -52,11 +52,13 @@ def _simple(name: str) -> str:
     return text.replace("-", "").replace("_", "").replace(" ", "")
 
 
+@lru_cache(maxsize=256)
 def model_facts(name: str) -> dict[str, Any] | None:
     """The facts of a model by its name, a Primus preset name (`llama3.1_70B`) or a torchtitan flavor (`llama3/70B`).
 
     `name` (of the table), `args` (Megatron arguments), `published` (parameters, with source), `counted` (our own count
     without MTP layers), `source`, and `unlike` where the arguments do not say all of the architecture. None: unknown.
+    The result is shared: do not change it.
     """
     index = _index()
     found = index.get(_simple(name)) or index.get(_simple(name.rpartition("/")[2]))

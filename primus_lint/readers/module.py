@@ -19,7 +19,7 @@ _KINDS = {"config": ("modules", "module"), "model": ("models", "model")}
 
 
 def resolve_module(
-    name: str, node: Any, store: Store, result: ResolvedDocument, cli: Branch | None
+    name: str, node: Any, store: Store, result: ResolvedDocument, cli: Branch | None, model: str | None = None
 ) -> Section | None:
     """The section of one module; None when there is nothing to make one of. Problems go to `result`."""
     found = _Module(name, node, store, result)
@@ -33,7 +33,26 @@ def resolve_module(
     if type(framework) is not Value or not isinstance(framework.value, str):
         found.problem(framework or node, "missing-framework", f"module `{name}` has no `framework`", True)
         return None
+    if model is not None and "config" in node:
+        node = _with_model(node, model, framework.value, store)
     return found.section(node, framework.value, cli)
+
+
+def _with_model(node: Branch, model: str, framework: str, store: Store) -> Branch:
+    """The module with `--model` in place of its own; a name of the model table becomes the preset of that model."""
+    names = [name.removesuffix(".yaml").removesuffix(".yml") for name in store.names(f"models/{framework}")]
+    if model.removesuffix(".yaml") not in names:
+        from primus_lint.readers.models import model_facts
+
+        facts = model_facts(model)
+        if facts is not None:
+            same = (name for name in names if (model_facts(name) or {}).get("name") == facts["name"])
+            model = next(same, model)
+    old = node["model"].origins if "model" in node else ()
+    result = Branch(node.origins)
+    result.update(node)
+    result["model"] = Value(model, (Origin("cli", model, "<command line>", ("--model",), raw=model), *old))
+    return result
 
 
 class _Module:

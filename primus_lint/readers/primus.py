@@ -34,6 +34,7 @@ def read_primus(
     cli_words: Sequence[str] = (),
     primus_root: str | None = None,
     snapshot: str | None = None,
+    model: str | None = None,
 ) -> ResolvedDocument:
     """Resolve one experiment file.
 
@@ -42,6 +43,7 @@ def read_primus(
     cli_words    words of Primus's own command line (`--lr 1e-5`), typed as Primus types them; below `set_values`
     primus_root  a Primus checkout for the presets; by default one that the file lies in
     snapshot     version or path of a snapshot, instead of any checkout
+    model        a model preset to use in place of the one that the file names
 
     Never raises for what the file says: problems are in the result, fatal ones where Primus itself stops. Raises
     SnapshotError or OSError when the snapshot cannot be opened.
@@ -78,7 +80,7 @@ def read_primus(
     cli = command_line(set_values, cli_words, result.problems)
     if type(modules) is Branch:
         for name, node in modules.items():
-            section = resolve_module(name, node, store, result, cli)
+            section = resolve_module(name, node, store, result, cli, model)
             if section is not None:
                 result.sections.append(section)
     else:

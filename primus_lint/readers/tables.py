@@ -114,7 +114,8 @@ def write_compiled(folder: str | None = None) -> list[str]:
     """Compile every table (the build calls this); the files written."""
     written = []
     wanted = [("defaults", framework, version) for framework, version in DEFAULT_VERSIONS.items()]
-    wanted += [("defaults", "megatron", "d98e8a64"), ("flags", "megatron", "d3528a21"), ("flags", "megatron", "d98e8a64")]
+    head = "d98e8a64"
+    wanted += [("defaults", "megatron", head), ("flags", "megatron", "d3528a21"), ("flags", "megatron", head)]
     for what, framework, version in wanted:
         name = f"{framework}-{what}-{version}.json"
         path = os.path.join(folder, name) if folder else resources.compiled(name)

@@ -1,0 +1,140 @@
+"""Fill `Settings` from a parsed TOML table; what is wrong becomes a located problem with the nearest legal name."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.readers.document import LocatedProblem
+from primus_lint.settings import _CHOICES, _COUNTS, _LISTS, _TEXTS, KEYS, TARGET_KEYS, version_satisfies
+
+if TYPE_CHECKING:
+    from primus_lint.settings import Settings
+
+
+def fill(settings: Settings, table: Any, text: str) -> None:
+    """Take every legal entry of `table`; `text` is the file, to find lines in."""
+    check = _Check(settings, text)
+    if not isinstance(table, dict):
+        check.problem("tool.primus-lint", "settings-type", "[tool.primus-lint] must be a table", fatal=True)
+        return
+    for key, value in table.items():
+        check.entry(key, value)
+
+
+class _Check:
+    __slots__ = ("settings", "text")
+
+    def __init__(self, settings: Settings, text: str) -> None:
+        self.settings = settings
+        self.text = text
+
+    def problem(self, key: str, code: str, message: str, fatal: bool = False) -> None:
+        """At the first line that sets the key."""
+        match = re.search(rf"^[ \t]*(?:\[+[^\]\n]*\b)?(?P<key>[\"']?{re.escape(key)}[\"']?)\s*[=\].]", self.text, re.M)
+        if match is None:
+            match = re.search(rf"(?P<key>{re.escape(key)})", self.text)
+        span, line, column = None, 1, 1
+        if match is not None:
+            start, end = match.span("key")
+            span, line = (start, end), self.text.count("\n", 0, start) + 1
+            column = start - (self.text.rfind("\n", 0, start) + 1) + 1
+        self.settings.problems.append(
+            LocatedProblem(code, message, str(self.settings.path), span, line, column, fatal, (key,))
+        )
+
+    def unknown(self, key: str, legal: tuple[str, ...], where: str) -> None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(key.replace("_", "-"), legal, 1, 0.5)
+        hint = f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(legal)}"
+        self.problem(key, "settings-unknown-key", f"unknown {where} `{key}`{hint}")
+
+    def wrong(self, key: str, wanted: str, value: Any) -> None:
+        self.problem(key, "settings-type", f"`{key}` wants {wanted}, not {value!r}", fatal=True)
+
+    def texts(self, key: str, value: Any) -> tuple[str, ...] | None:
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        self.wrong(key, "a list of strings", value)
+        return None
+
+    def entry(self, key: str, value: Any) -> None:
+        settings, name = self.settings, key.replace("-", "_")
+        if key in _LISTS:
+            texts = self.texts(key, value)
+            if texts is not None:
+                setattr(settings, name, texts)
+        elif key in _CHOICES:
+            if value in _CHOICES[key]:
+                setattr(settings, name, value)
+            else:
+                self.wrong(key, " or ".join(_CHOICES[key]), value)
+        elif key in _TEXTS:
+            if not isinstance(value, str):
+                self.wrong(key, "a string", value)
+                return
+            setattr(settings, name, value)
+            if key == "required-version":
+                self.required(value)
+        elif key == "per-file-ignores":
+            self.per_file_ignores(value)
+        elif key == "targets":
+            self.targets(value)
+        else:
+            self.unknown(key, KEYS, "setting")
+
+    def required(self, wanted: str) -> None:
+        from primus_lint import __version__
+
+        holds = version_satisfies(wanted)
+        if holds is None:
+            self.wrong("required-version", "a version such as 0.2.0 or a range such as `>=0.2, <1`", wanted)
+        elif not holds:
+            message = f"these settings want primus-lint {wanted}, this is {__version__}"
+            self.problem("required-version", "required-version", message, fatal=True)
+
+    def per_file_ignores(self, value: Any) -> None:
+        if not isinstance(value, dict):
+            self.wrong("per-file-ignores", "a table of glob = [rules]", value)
+            return
+        found = []
+        for pattern, codes in value.items():
+            texts = self.texts(pattern, codes)
+            if texts is not None:
+                found.append((pattern, texts))
+        self.settings.per_file_ignores = tuple(found)
+
+    def targets(self, value: Any) -> None:
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            self.wrong("targets", "an array of tables: [[tool.primus-lint.targets]]", value)
+            return
+        found = []
+        for item in value:
+            target: dict[str, Any] = {}
+            for key, given in item.items():
+                if key not in TARGET_KEYS:
+                    self.unknown(key, TARGET_KEYS, "key of a target")
+                elif key in _COUNTS:
+                    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+                        target[key.replace("-", "_")] = given
+                    else:
+                        self.wrong(key, "a whole number above 0", given)
+                elif not isinstance(given, str):
+                    self.wrong(key, "a string", given)
+                elif key == "gpu":
+                    target["gpu"] = given
+            pattern = item.get("files")
+            if pattern is None:
+                self.problem("targets", "settings-type", "a target wants `files`, a glob", fatal=True)
+            elif isinstance(pattern, str):
+                if "nodes" in target and "world_size" in target:
+                    per_node = target.get("gpus_per_node")
+                    if per_node is not None and target["nodes"] * per_node != target["world_size"]:
+                        message = (
+                            f"target {pattern}: nodes x gpus-per-node = {target['nodes'] * per_node}, "
+                            f"but world-size = {target['world_size']}"
+                        )
+                        self.problem("world-size", "settings-target", message)
+                found.append((pattern, target))
+        self.settings.targets = tuple(found)
