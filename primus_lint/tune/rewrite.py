@@ -1,0 +1,143 @@
+"""Changed keys -> edits of the file: where a person would write them, in the style of the file.
+
+A key that the file sets is replaced in place (inside `${VAR:default}` only the default is); an inherited or absent
+key becomes an override behind its nearest relative. The outcome is proved by the source layer, and checked again by
+the same rules before anything is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.readers.document import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from primus_lint.pipeline import Checked
+    from primus_lint.readers.document import ResolvedDocument, Section
+    from primus_lint.rules.finding import Change, Finding, Fix
+    from primus_lint.source.rewrite import Edited, Operation
+    from primus_lint.source.splice import EditError
+
+# Behind which key a new one goes, the nearest relative first; one not listed goes to the end of the overrides.
+RELATIVES: dict[str, tuple[str, ...]] = {
+    "tensor_model_parallel_size": ("pipeline_model_parallel_size", "expert_model_parallel_size"),
+    "pipeline_model_parallel_size": ("tensor_model_parallel_size", "expert_model_parallel_size"),
+    "expert_model_parallel_size": ("pipeline_model_parallel_size", "tensor_model_parallel_size"),
+    "expert_tensor_parallel_size": ("expert_model_parallel_size", "tensor_model_parallel_size"),
+    "context_parallel_size": ("expert_model_parallel_size", "pipeline_model_parallel_size"),
+    "cp_comm_type": ("context_parallel_size",),
+    "num_virtual_stages_per_pipeline_rank": ("pipeline_model_parallel_size",),
+    "num_layers_per_virtual_pipeline_stage": ("pipeline_model_parallel_size",),
+    "pipeline_model_parallel_layout": ("pipeline_model_parallel_size",),
+    "decoder_first_pipeline_num_layers": ("pipeline_model_parallel_size",),
+    "decoder_last_pipeline_num_layers": ("decoder_first_pipeline_num_layers", "pipeline_model_parallel_size"),
+    "sequence_parallel": ("expert_model_parallel_size", "tensor_model_parallel_size"),
+    "recompute_granularity": ("overlap_grad_reduce", "pipeline_model_parallel_size"),
+    "recompute_method": ("recompute_granularity",),
+    "recompute_num_layers": ("recompute_method", "recompute_granularity"),
+    "recompute_modules": ("recompute_granularity",),
+    "micro_batch_size": ("train_iters", "global_batch_size"),
+    "global_batch_size": ("micro_batch_size",),
+    "overlap_grad_reduce": ("use_distributed_optimizer", "overlap_param_gather"),
+    "overlap_param_gather": ("overlap_grad_reduce",),
+    "use_distributed_optimizer": ("overlap_grad_reduce",),
+}
+
+
+def locate_origin(section: Section, key: str, document: ResolvedDocument) -> Origin | None:
+    """The place in the file itself that sets the key, also when something stronger hides it."""
+    value = section.values.get(key)
+    for origin in value.origins if value is not None else ():
+        if origin.path == document.path and origin.line > 0 and origin.key_path:
+            return origin
+    return None
+
+
+def operations(changes: Iterable[Change], section: Section, document: ResolvedDocument) -> list[Operation] | str:
+    """The edit operations of some changed keys; a text that says why when one cannot be written here."""
+    from primus_lint.source.rewrite import Operation
+
+    out: list[Operation] = []
+    doc = document.doc
+    if doc is None:
+        return f"{document.format} files are shown, not written"
+    added: list[str] = []
+    for change in changes:
+        origin = locate_origin(section, change.key, document)
+        if change.op == "drop":
+            if origin is not None:
+                out.append(Operation("delete", origin.key_path))
+            continue
+        if change.op == "rename":
+            if origin is None:
+                return f"{change.key} is not set in this file"
+            out.append(Operation("rename", origin.key_path, change.value))
+            continue
+        if origin is not None:
+            out.append(_set(origin, change.value))
+            continue
+        path = (*section.node_path, *change.key.split(".")) if "." in change.key else (*section.node_path, change.key)
+        if len(path) != len(section.node_path) + 1 or not section.node_path:
+            return f"{change.key} has no place in this file"
+        out.append(_insert(path, change, section, document, added))
+        added.append(change.key)
+    return out
+
+
+def _set(origin: Origin, value: Any) -> Operation:
+    from primus_lint.source.rewrite import Operation
+
+    raw = origin.raw or ""
+    if origin.variable is not None and raw.strip("'\"").startswith("${") and isinstance(value, (int, float, str, bool)):
+        text = "true" if value is True else "false" if value is False else str(value)
+        if "}" not in text:
+            return Operation("set-default", origin.key_path, text)
+    return Operation("set", origin.key_path, value)
+
+
+def _insert(
+    path: tuple[str | int, ...], change: Change, section: Section, document: ResolvedDocument, added: list[str]
+) -> Operation:
+    from primus_lint.source.rewrite import Operation
+
+    assert document.doc is not None
+    for relative in RELATIVES.get(change.key, ()):
+        if relative in added:
+            return Operation("insert", path, change.value, after=relative)
+        origin = locate_origin(section, relative, document)
+        if origin is not None and origin.key_path[:-1] == section.node_path:
+            return Operation("insert", path, change.value, after=relative)
+    holder = document.doc.node(section.node_path)
+    if holder is None and len(section.node_path) > 1:
+        # No `overrides` yet: the mapping itself is inserted with this one key.
+        return Operation("insert", section.node_path, {change.key: change.value})
+    return Operation("insert", path, change.value)
+
+
+def rewrite(changes: Iterable[Change], section: Section, document: ResolvedDocument) -> Edited | EditError | str:
+    """The file with some keys changed, proved; or why that cannot be done."""
+    from primus_lint.source.rewrite import edit
+
+    todo = operations(changes, section, document)
+    if isinstance(todo, str):
+        return todo
+    assert document.doc is not None
+    return edit(document.doc, todo)
+
+
+def fix_edits(fix: Fix, finding: Finding, checked: Checked) -> list[dict[str, Any]]:
+    """The byte edits of a fix for the report; [] when it cannot be written here."""
+    from primus_lint.source.rewrite import Edited
+
+    if finding.section is None:
+        return []
+    result = rewrite(fix.changes, finding.section, checked.document)
+    if not isinstance(result, Edited) or checked.document.source is None:
+        return []
+    source = checked.document.source
+    return [
+        {"byte_start": source.byte_offset(s.start), "byte_end": source.byte_offset(s.end), "text": s.text}
+        for s in result.splices
+    ]
