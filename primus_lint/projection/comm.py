@@ -1,0 +1,174 @@
+"""Communication inside a block: tensor, context and expert parallel, exposed or hidden behind compute.
+
+Hidden communication is not free: it takes compute units (NCCL, RCCL and DeepEP kernels run on them), so that the
+compute beside it slows by `device.contention` for as long as both run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.formula import as_int, maximum, minimum, where
+from primus_lint.projection import cost
+from primus_lint.projection.traffic import ELEMENT_BYTES
+
+if TYPE_CHECKING:
+    from primus_lint.projection.compute import Block, Context
+    from primus_lint.projection.cost import Cost, Pair
+    from primus_lint.projection.shapes import Gemm
+
+
+def hide(context: Context, into: Cost, kind: str, transfer: Pair, compute: Pair, first_part: Any = 0.0) -> None:
+    """Run `transfer` beside `compute`: add what does not fit as `kind`, and the slowing of what overlaps.
+
+    `first_part` is the share of the transfer that must be done before compute can start (pipelined overlap).
+    """
+    slowing = context.device.contention
+    inside = transfer[0] * (1 - first_part)
+    together = minimum(inside, compute[0])
+    exposed = inside - together + transfer[0] * first_part
+    share = where(transfer[0] > 0, exposed / maximum(transfer[0], 1e-12), 0.0)
+    into.add(kind, (exposed, transfer[1] * maximum(share, 0.25)))
+    into.add(cost.CONTENTION, (together * slowing, together * slowing))
+
+
+def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pair, Pair, Pair]) -> None:
+    """Collectives of a column- or row-parallel product (arXiv 1909.08053; sequence parallelism arXiv 2205.05198).
+
+    Sequence parallel, column: gather the input forward, and again beside the dgrad; scatter-reduce the input gradient
+    beside the wgrad. Row: scatter-reduce the output forward, gather its gradient backward. Without sequence
+    parallelism: all-reduce the output of rows forward and the input gradient of columns backward (beside the wgrad).
+    `tp_comm_overlap` pipelines the collective with its own product in tp steps, so that one step stays exposed.
+    """
+    run, device, group = context.run, context.device, context.place.tp
+    if gemm.parallel == "":
+        return
+    forward, dgrad, wgrad = times
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    gathered = 1 if context.fp8 and gemm.low_precision and run.kernels.implementation != "local" else size
+    sequence = run.parallel.sequence_parallel
+    is_sp = as_int(sequence) if not isinstance(sequence, bool) else int(sequence)
+    pipelined = run.kernels.tp_comm_overlap
+    first = 1.0 / group.size
+    if gemm.parallel == "column":
+        gather = _times(device.collective("all_gather", gemm.m * gemm.k * gathered, group), is_sp)
+        scatter = _times(device.collective("reduce_scatter", gemm.m * gemm.k * size, group), is_sp)
+        reduce = _times(device.collective("all_reduce", gemm.m * gemm.k * size, group), 1 - is_sp)
+        if pipelined:
+            hide(context, block.forward, cost.TP, gather, forward, first)
+        else:
+            block.forward.add(cost.TP, gather)
+        hide(context, block.backward, cost.TP, gather, dgrad)
+        hide(context, block.backward, cost.TP, scatter, wgrad)
+        hide(context, block.backward, cost.TP, reduce, wgrad)
+        return
+    scatter = _times(device.collective("reduce_scatter", gemm.m * gemm.n * size, group), is_sp)
+    gather = _times(device.collective("all_gather", gemm.m * gemm.n * gathered, group), is_sp)
+    reduce = _times(device.collective("all_reduce", gemm.m * gemm.n * size, group), 1 - is_sp)
+    block.forward.add(cost.TP, reduce)
+    if pipelined:
+        hide(context, block.forward, cost.TP, scatter, forward, first)
+        hide(context, block.backward, cost.TP, gather, dgrad, first)
+    else:
+        block.forward.add(cost.TP, scatter)
+        block.backward.add(cost.TP, gather)
+
+
+def _times(pair: Pair, factor: Any) -> Pair:
+    return pair[0] * factor, pair[1] * factor
+
+
+def context_parallel(context: Context, block: Block, forward: Pair, backward: Pair) -> None:
+    """Exchange of keys and values (or of heads) around the attention core.
+
+    "p2p": a ring of cp - 1 steps, each beside one step's compute; backward the gradients travel along (twice the
+    bytes). "all_gather": keys and values forward, and again backward with a scatter-reduce of their gradients.
+    "a2a" (and "a2a+p2p", taken as one level): heads are exchanged for tokens before and after the core.
+    """
+    run, device, group = context.run, context.device, context.place.cp
+    model, parallel = run.model, run.parallel
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    held = context.held.gathered
+    if model.mla is not None:
+        heads = model.num_attention_heads // parallel.tp
+        key = heads * (model.mla.qk_head_dim + model.mla.qk_pos_emb_head_dim)
+        query, key_value, output = key, key + heads * model.mla.v_head_dim, heads * model.mla.v_head_dim
+    else:
+        query = output = model.num_attention_heads * model.kv_channels // parallel.tp
+        key_value = 2 * model.kv_channels * maximum(model.num_query_groups // parallel.tp, 1)
+    kind = parallel.cp_comm_type
+    if kind.startswith("a2a"):
+        moved = (query + key_value + output) * held * size
+        exchange = device.collective("all_to_all", moved, group)
+        block.forward.add(cost.CP, exchange)
+        block.backward.add(cost.CP, exchange)
+        return
+    if kind == "all_gather":
+        whole = key_value * held * size * group.size
+        block.forward.add(cost.CP, device.collective("all_gather", whole, group))
+        block.backward.add(cost.CP, device.collective("all_gather", whole, group))
+        block.backward.add(cost.CP, device.collective("reduce_scatter", whole, group))
+        return
+    steps = group.size - 1
+    step = device.send(key_value * held * size, group)
+    around = _times(step, steps)
+    beside = _times(forward, steps / group.size)
+    hide(context, block.forward, cost.CP, around, beside)
+    hide(context, block.backward, cost.CP, _times(around, 2), _times(backward, steps / group.size))
+
+
+def expert_parallel(context: Context, block: Block, shared: Block) -> None:
+    """Dispatch and combine of a mixture of experts, forward and backward (the backward of one is the other).
+
+    Hidden behind the shared experts with `moe_shared_expert_overlap`, and behind another micro-batch's layer with
+    `overlap_moe_expert_parallel_comm`.
+    """
+    run, device = context.run, context.device
+    experts, routed = run.model.moe, context.routed
+    assert experts is not None and routed is not None
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    hidden = run.model.hidden_size
+    if experts.dispatcher == "flex":
+        dispatch, combine = device.deep_ep(context.held.local, experts, hidden * size, context.place.ep)
+    elif experts.dispatcher == "allgather":
+        whole = context.held.local * hidden * size * context.place.ep.size
+        dispatch = device.collective("all_gather", whole, context.place.ep)
+        combine = device.collective("reduce_scatter", whole, context.place.ep)
+    else:
+        dispatch = combine = device.collective("all_to_all", routed.sent * hidden * size, context.place.ep)
+        counts = device.collective("all_gather", experts.num_experts * 4 * context.place.ep.size, context.place.ep)
+        dispatch = (dispatch[0] + counts[0], dispatch[1] + counts[1])
+    gather = device.collective("all_gather", routed.rows * hidden * size, context.place.etp)
+    scatter = device.collective("reduce_scatter", routed.rows * hidden * size, context.place.etp)
+    exchange = (
+        dispatch[0] + combine[0] + gather[0] + scatter[0],
+        dispatch[1] + combine[1] + gather[1] + scatter[1],
+    )
+    if run.schedule.overlap_moe_ep:
+        for into, weight in ((block.forward, None), (block.backward, block.weight)):
+            compute = into.of(cost.COMPUTE) + (0.0 if weight is None else weight.of(cost.COMPUTE))
+            hide(context, into, cost.EP, exchange, (compute, 0.0))
+        return
+    if experts.shared_expert_overlap:
+        hide(context, block.forward, cost.EP, exchange, (shared.forward.of(cost.COMPUTE), 0.0))
+        hide(context, block.backward, cost.EP, exchange, (shared.backward.of(cost.COMPUTE), 0.0))
+        return
+    block.forward.add(cost.EP, exchange)
+    block.backward.add(cost.EP, exchange)
+
+
+def embedding(context: Context, block: Block) -> None:
+    """The look-up of a split vocabulary is summed over tensor-parallel ranks: scatter-reduced or all-reduced."""
+    run, device, group = context.run, context.device, context.place.tp
+    volume = context.held.gathered * run.model.hidden_size * ELEMENT_BYTES[run.precision.params_dtype]
+    sequence = run.parallel.sequence_parallel
+    is_sp = as_int(sequence) if not isinstance(sequence, bool) else int(sequence)
+    block.forward.add(cost.TP, _times(device.collective("reduce_scatter", volume, group), is_sp))
+    block.forward.add(cost.TP, _times(device.collective("all_reduce", volume, group), 1 - is_sp))
+    block.backward.add(cost.TP, _times(device.collective("all_gather", volume, group), is_sp))
+
+
+def loss(context: Context, block: Block) -> None:
+    """Vocabulary-parallel cross entropy all-reduces three fp32 numbers a token."""
+    volume = context.held.gathered * 4
+    block.forward.add(cost.TP, _times(context.device.collective("all_reduce", volume, context.place.tp), 3))

@@ -1,0 +1,96 @@
+"""Seconds by class of operation, each with a half-width of its band.
+
+A `Cost` maps a class name (see CLASSES) to a pair `(seconds, spread_seconds)`. Within a class the spreads add, because
+a rate that is off is off for every operation of its class; between classes they are independent and add in quadrature.
+Values are Python numbers or broadcast NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from primus_lint.formula import maximum, minimum, sqrt
+
+# Classes in the order in which breakdowns print them.
+GEMM = "gemm"
+GROUPED_GEMM = "grouped_gemm"
+ATTENTION = "attention"
+MEMORY = "memory_bound"
+HOST = "host"  # the host cannot launch kernels fast enough
+CONTENTION = "contention"  # compute slowed by communication that runs beside it
+TP = "tp"
+CP = "cp"
+EP = "ep"
+PP = "pp"
+FSDP = "fsdp"
+DP = "dp"
+OPTIMIZER = "optimizer"
+BUBBLE = "bubble"
+RECOMPUTE = "recompute"
+
+CLASSES = (
+    GEMM, GROUPED_GEMM, ATTENTION, MEMORY, HOST, RECOMPUTE, CONTENTION, TP, CP, EP, FSDP, PP, BUBBLE, DP, OPTIMIZER,
+)  # fmt: skip
+COMPUTE = frozenset({GEMM, GROUPED_GEMM, ATTENTION, MEMORY})
+
+Pair = tuple[Any, Any]
+ZERO: Pair = (0.0, 0.0)
+
+
+class Cost:
+    """Seconds by class. `cost.parts[class] == (seconds, spread_seconds)`; an absent class costs nothing."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: dict[str, Pair] | None = None) -> None:
+        self.parts: dict[str, Pair] = {} if parts is None else parts
+
+    def add(self, kind: str, pair: Pair, times: Any = 1) -> None:
+        """Add `times` operations of `pair` to a class, in place."""
+        old = self.parts.get(kind)
+        if old is None:
+            self.parts[kind] = (pair[0] * times, pair[1] * times)
+        else:
+            self.parts[kind] = (old[0] + pair[0] * times, old[1] + pair[1] * times)
+
+    def merge(self, other: Cost, times: Any = 1) -> None:
+        """Add another cost, in place."""
+        for kind, pair in other.parts.items():
+            self.add(kind, pair, times)
+
+    def scaled(self, times: Any) -> Cost:
+        return Cost({kind: (pair[0] * times, pair[1] * times) for kind, pair in self.parts.items()})
+
+    def __add__(self, other: Cost) -> Cost:
+        result = Cost(dict(self.parts))
+        result.merge(other)
+        return result
+
+    @property
+    def seconds(self) -> Any:
+        total: Any = 0.0
+        for pair in self.parts.values():
+            total = total + pair[0]
+        return total
+
+    def of(self, kinds: frozenset[str]) -> Any:
+        """Seconds of the named classes alone."""
+        total: Any = 0.0
+        for kind, pair in self.parts.items():
+            if kind in kinds:
+                total = total + pair[0]
+        return total
+
+    @property
+    def spread_seconds(self) -> Any:
+        """Half-width of the band of the whole: classes in quadrature."""
+        total: Any = 0.0
+        for pair in self.parts.values():
+            total = total + pair[1] * pair[1]
+        return sqrt(total)
+
+
+def exposed(communication: Pair, compute: Pair) -> Pair:
+    """What is left of a communication that runs beside `compute`, with the spread it keeps."""
+    seconds = maximum(communication[0] - compute[0], 0.0)
+    return seconds, minimum(communication[1], seconds + communication[1] * 0.5)

@@ -1,0 +1,210 @@
+"""Seconds of every decoder layer, and of every (pipeline rank, virtual stage), with what is recomputed.
+
+Layers of one kind (dense or mixture of experts, FP8 or not) cost the same, so that each kind is priced once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from primus_lint.formula import maximum, minimum
+from primus_lint.projection import compute, cost, data_parallel, shapes, traffic
+from primus_lint.projection.compute import Block, Context
+from primus_lint.projection.cost import Cost
+from primus_lint.projection.flops import padded_vocab
+
+if TYPE_CHECKING:
+    from primus_lint.ir.layout import Chunk
+    from primus_lint.ir.run import Recompute, Run
+    from primus_lint.projection.device import Device
+    from primus_lint.projection.placement import Placement
+
+
+class Layer(NamedTuple):
+    """One decoder layer. `again` is what selective recomputation repeats, `whole` what full recomputation repeats."""
+
+    block: Block
+    again: Cost
+
+
+class Stage(NamedTuple):
+    """One (rank, chunk) and one micro-batch. `recompute` comes before the backward and is not part of it."""
+
+    forward: Cost
+    backward: Cost
+    weight: Cost
+    recompute: Cost
+    sharded: Cost  # exposed gathers and reductions of fully sharded weights
+    weights: Any  # elements of the dense matrices on the rank, embedding and head included
+    experts: Any
+    layers: int
+
+    @property
+    def backward_s(self) -> Any:
+        """Input gradients with what precedes them (weight gradients apart)."""
+        return self.backward.seconds + self.recompute.seconds + self.sharded.seconds
+
+
+def contexts(run: Run, device: Device, place: Placement) -> dict[bool, Context]:
+    """The context of FP8 layers and of others."""
+    held = shapes.tokens(run)
+    routed = None if run.model.moe is None else shapes.routing(run.model.moe, run.parallel, held)
+    return {fp8: Context(run, device, place, held, routed, fp8) for fp8 in (False, True)}
+
+
+def uses_fp8(run: Run, layer: int) -> bool:
+    """Whether a decoder layer computes in FP8 (or FP4): all do but the first and last ones that are excepted."""
+    precision = run.precision
+    if precision.fp8 is None and precision.fp4 is None:
+        return False
+    if not precision.first_last_layers_bf16:
+        return True
+    return precision.bf16_layers_at_start <= layer < run.model.num_layers - precision.bf16_layers_at_end
+
+
+def layer(context: Context, moe: bool) -> Layer:
+    """One decoder layer of a kind."""
+    attention = compute.attention_half(context)
+    feed_forward = compute.expert_half(context) if moe else compute.mlp_half(context)
+    block = attention.plus(feed_forward)
+    context.device.host_bound(context.run, block, moe)
+    return Layer(block, selective(context, moe, feed_forward))
+
+
+def selective(context: Context, moe: bool, feed_forward: Block) -> Cost:
+    """What selective recomputation repeats of one layer: the forward of the modules it names."""
+    again = Cost()
+    run = context.run
+    if run.recompute.granularity != "selective":
+        return again
+    size = traffic.ELEMENT_BYTES[run.precision.params_dtype]
+    device = context.device
+    for module in run.recompute.modules:
+        if module == "core_attn":
+            again.merge(compute.attention_core(context).forward)
+        elif (module == "mlp" and not moe) or (module == "moe" and moe):
+            again.merge(feed_forward.forward)
+        elif module == "layernorm":
+            moved = traffic.norm(run.kernels, run.model.normalization, context.held.local * run.model.hidden_size, size)
+            again.add(cost.MEMORY, device.memory(moved.forward_bytes, 1), 2)
+        elif module == "moe_act" and moe and context.routed is not None and run.model.moe is not None:
+            outputs = context.routed.rows * (run.model.moe.ffn_hidden_size // run.parallel.etp)
+            moved = traffic.activation(run, outputs, probs=True)
+            again.add(cost.MEMORY, device.memory(moved.forward_bytes, moved.forward_kernels))
+        elif module == "mla_up_proj" and run.model.mla is not None:
+            for gemm in shapes.attention_gemms(run.model, run.parallel, context.held):
+                if gemm.name in ("q_up", "kv_up"):
+                    again.merge(compute.linear(context, gemm).forward)
+        elif module == "shared_experts" and moe and run.model.moe is not None:
+            width = run.model.moe.shared_expert_intermediate_size
+            if width:
+                for gemm in shapes.mlp_gemms(run.model, run.parallel, context.held, width, "shared_"):
+                    again.merge(compute.linear(context, gemm).forward)
+    return again
+
+
+def recomputed_layers(recompute: Recompute, layers: tuple[int, ...], start: int, stop: int) -> Any:
+    """How many of the layers at positions start..stop of a chunk are recomputed whole.
+
+    uniform: all of them; block: those among the first `num_layers` of the chunk; an explicit list: the listed ids.
+    """
+    if recompute.granularity != "full":
+        return 0
+    if recompute.layer_ids is not None:
+        return sum(1 for layer_id in layers[start:stop] if layer_id in recompute.layer_ids)
+    if recompute.method == "block":
+        count = 0 if recompute.num_layers is None else recompute.num_layers
+        return minimum(maximum(count - start, 0), stop - start)
+    return stop - start
+
+
+class LayerTable:
+    """Prices each kind of layer once, on demand."""
+
+    __slots__ = ("contexts", "device", "layers", "place", "run")
+
+    def __init__(self, run: Run, device: Device, place: Placement) -> None:
+        self.run = run
+        self.device = device
+        self.place = place
+        self.contexts = contexts(run, device, place)
+        self.layers: dict[tuple[bool, bool], Layer] = {}
+
+    def kind_of(self, layer_id: int) -> tuple[bool, bool]:
+        return self.run.model.is_moe_layer(layer_id), uses_fp8(self.run, layer_id)
+
+    def layer(self, kind: tuple[bool, bool]) -> Layer:
+        if kind not in self.layers:
+            moe, fp8 = kind
+            self.layers[kind] = layer(self.contexts[fp8], moe)
+        return self.layers[kind]
+
+
+def chunk_stage(table: LayerTable, chunk: Chunk) -> Stage:
+    """Seconds of one (rank, virtual stage) for one micro-batch."""
+    run = table.run
+    forward, backward, weight, again = Cost(), Cost(), Cost(), Cost()
+    weights: Any = 0
+    experts: Any = 0
+    position = 0
+    layers = chunk.layers
+    while position < len(layers):
+        kind = table.kind_of(layers[position])
+        stop = position + 1
+        while stop < len(layers) and table.kind_of(layers[stop]) == kind:
+            stop += 1
+        one = table.layer(kind)
+        count = stop - position
+        forward.merge(one.block.forward, count)
+        backward.merge(one.block.backward, count)
+        weight.merge(one.block.weight, count)
+        again.merge(one.again, count)
+        again.merge(one.block.forward, recomputed_layers(run.recompute, layers, position, stop))
+        weights = weights + one.block.weights * count
+        experts = experts + one.block.experts * count
+        position = stop
+    blocks: list[Block | None] = []
+    plain = table.contexts[False]
+    weights = weights + vocabulary_weights(run, chunk)
+    if chunk.embedding:
+        blocks.append(compute.embedding(plain))
+    last = table.kind_of(run.model.num_layers - 1)
+    for depth in chunk.mtp:
+        one = table.layer(last)
+        blocks += [one.block, compute.mtp_extra(table.contexts[last[1]]), compute.head(plain)]
+        again.merge(one.again)
+        again.merge(one.block.forward, mtp_recomputed(run, depth))
+    if chunk.loss:
+        blocks.append(compute.head(plain))
+    for block in blocks:
+        if block is not None:
+            forward.merge(block.forward)
+            backward.merge(block.backward)
+            weight.merge(block.weight)
+            weights = weights + block.weights
+            experts = experts + block.experts
+    count = len(layers) + len(chunk.mtp)
+    window = backward.seconds + weight.seconds + again.seconds
+    sharded = data_parallel.fsdp(run, table.device, table.place, weights, experts, forward.seconds, window, count)
+    return Stage(forward, backward, weight, again, sharded, weights, experts, count)
+
+
+def vocabulary_weights(run: Run, chunk: Chunk) -> Any:
+    """Elements of embedding and head on a rank: one matrix each, shared when tied and on the same rank; a
+    multi-token-prediction depth keeps its own copy of the embedding. 0 without a vocabulary."""
+    vocab = padded_vocab(run.model, run.parallel.tp)
+    if vocab is None:
+        return 0
+    embedding, head = chunk.embedding or bool(chunk.mtp), chunk.loss or bool(chunk.mtp)
+    matrices = int(embedding or head) if run.model.tied_embeddings else int(embedding) + int(head)
+    return vocab // run.parallel.tp * run.model.hidden_size * matrices
+
+
+def mtp_recomputed(run: Run, depth: int) -> int:
+    """Whether a multi-token-prediction layer is recomputed whole: under uniform, or when an explicit list names it."""
+    recompute = run.recompute
+    if recompute.granularity != "full":
+        return 0
+    if recompute.layer_ids is not None:
+        return int(run.model.num_layers + depth in recompute.layer_ids)
+    return int(recompute.method != "block")

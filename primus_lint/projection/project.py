@@ -1,0 +1,230 @@
+"""Run -> Projection: seconds of one training step, with a band, a breakdown and what it rests on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.formula import maximum
+from primus_lint.projection import cost, data_parallel, flops, optimizer, pipeline
+from primus_lint.projection.cost import Cost
+from primus_lint.projection.layers import LayerTable, Stage, chunk_stage
+from primus_lint.projection.placement import Placement, place
+from primus_lint.projection.traffic import ELEMENT_BYTES
+
+if TYPE_CHECKING:
+    from primus_lint.ir.run import Run
+    from primus_lint.projection.device import Device
+
+
+class Projection:
+    """Time of one step of a recipe. All fields may be arrays over a grid; seconds are per optimizer step.
+
+    `breakdown_s` adds up to `iteration_s`: the slowest pipeline rank's, with `bubble` for its waits.
+    `tiers` names, for every class of operation, the ways its rates were found. `source`: "simulated" when no rate was
+    measured on this kind of device, "mixed" when some were (the pipeline, overlap and upscaling are always computed).
+    """
+
+    __slots__ = (
+        "breakdown_s", "bubble_fraction", "high_s", "iteration_s", "low_s", "mfu", "model_tflops_per_gpu", "notes",
+        "per_stage_s", "place", "source", "spreads_s", "stages", "tiers", "tokens_per_s_per_gpu",
+    )  # fmt: skip
+
+    def __init__(self, **values: Any) -> None:
+        self.iteration_s: Any = values["iteration_s"]
+        self.low_s: Any = values["low_s"]
+        self.high_s: Any = values["high_s"]
+        self.tokens_per_s_per_gpu: Any = values["tokens_per_s_per_gpu"]
+        self.model_tflops_per_gpu: Any = values["model_tflops_per_gpu"]  # None without a vocabulary
+        self.mfu: Any = values["mfu"]
+        self.bubble_fraction: Any = values["bubble_fraction"]
+        self.breakdown_s: dict[str, Any] = values["breakdown_s"]
+        self.spreads_s: dict[str, Any] = values["spreads_s"]
+        self.per_stage_s: list[Any] = values["per_stage_s"]  # busy seconds per micro-batch of every pipeline rank
+        self.stages: tuple[tuple[Stage, ...], ...] = values["stages"]
+        self.place: Placement = values["place"]
+        self.source: str = values["source"]
+        self.tiers: dict[str, tuple[str, ...]] = values["tiers"]
+        self.notes: tuple[str, ...] = values["notes"]
+
+    def as_json(self) -> dict[str, Any]:
+        """The `time` object of a batch or report line."""
+        return {
+            "iteration_s": self.iteration_s,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+            "tokens_per_s_per_gpu": self.tokens_per_s_per_gpu,
+            "model_tflops_per_gpu": self.model_tflops_per_gpu,
+            "mfu": self.mfu,
+            "bubble_fraction": self.bubble_fraction,
+            "breakdown_s": dict(self.breakdown_s),
+            "source": self.source,
+        }
+
+    def explain(self) -> list[tuple[str, Any, Any, str]]:
+        """Rows (class, seconds, share of the step, tiers of its rates) of the breakdown, in class order."""
+        return [
+            (kind, seconds, seconds / self.iteration_s, ", ".join(self.tiers.get(kind, ())))
+            for kind, seconds in self.breakdown_s.items()
+        ]
+
+
+def why_not(run: Run) -> str | None:
+    """The reason for which a recipe cannot be projected; None when it can."""
+    if run.target.gpu is None:
+        return "no GPU is named"
+    if run.target.world_size is None:
+        return "no world size is given"
+    if run.model.kind != "gpt":
+        return f"{run.model.kind} models are not modelled"
+    if run.parallel.stages is None:
+        return "the pipeline split is illegal"
+    if run.model.vocab_size is None:
+        return "the vocabulary size comes from a tokenizer that is not at hand"
+    if run.parallel.dp is None or run.parallel.edp is None or run.batch.num_microbatches is None:
+        return "the batch or the data-parallel size is not known"
+    return None
+
+
+def project(run: Run, accelerator: Any, node: Any = None, ledger: Any = None) -> Projection | None:
+    """Seconds of one step of a legal recipe; None when `why_not(run)` gives a reason.
+
+    `accelerator` and `node` are entries of hardware_db (`node` None: the first that the accelerator names). Sizes that
+    do not divide (an illegal recipe) give a meaningless number, never an exception: legality is decided elsewhere.
+    """
+    from primus_lint.projection.device import Device
+
+    if why_not(run) is not None or accelerator is None:
+        return None
+    return project_on(run, Device(accelerator, node, run))
+
+
+def project_on(run: Run, device: Device) -> Projection:
+    """`project` on an already built device (the search builds one for a whole grid)."""
+    parallel, batch = run.parallel, run.batch
+    assert parallel.stages is not None
+    where = place(parallel, device.domain_gpus)
+    table = LayerTable(run, device, where)
+    stages = tuple(tuple(chunk_stage(table, chunk) for chunk in row) for row in parallel.stages)
+    link = device.send_between_stages(_boundary_bytes(run), where)
+    times = pipeline.Times(
+        [[stage.forward.seconds for stage in row] for row in stages],
+        [[stage.backward_s for stage in row] for row in stages],
+        [[stage.weight.seconds for stage in row] for row in stages],
+        0.0 if run.schedule.overlap_p2p and run.schedule.kind == "interleaved" else link[0],
+    )
+    microbatches = maximum(batch.num_microbatches, 1)
+    span = pipeline.closed_form(run.schedule.kind, times, microbatches, parallel.microbatch_group_size)
+    return _finish(run, device, where, stages, times, microbatches, span)
+
+
+def _boundary_bytes(run: Run) -> Any:
+    """Bytes of one micro-batch between two stages, per rank: the hidden state, over tp if sequence parallel."""
+    from primus_lint.projection.shapes import tokens
+
+    size = 4 if run.precision.fp32_residual else ELEMENT_BYTES[run.precision.params_dtype]
+    return tokens(run).local * run.model.hidden_size * size
+
+
+def _finish(
+    run: Run,
+    device: Device,
+    where: Placement,
+    stages: tuple[tuple[Stage, ...], ...],
+    times: pipeline.Times,
+    microbatches: Any,
+    span: pipeline.Span,
+) -> Projection:
+    """Add what happens once a step, and put the breakdown of the slowest rank together."""
+    # The drain ends on rank 0: its gradients are the last to be ready, and its first forward hides gathers.
+    first = stages[0]
+    chunks = len(first)
+    waiting = (chunks - 1) * len(stages)  # chunk times that pass on rank 0 behind the last gradient of its last chunk
+    backward_s = times.backward[0][0] + times.weight[0][0]
+    forward_s = times.forward[0][0]
+    if chunks > 1:
+        backward_s = backward_s * (1 + waiting)
+        forward_s = forward_s * (1 + waiting)
+    weights, experts = _held(first)
+    once = data_parallel.step(run, device, where, weights, experts, backward_s, forward_s)
+    update = _slowest_update(run, device, where, stages)
+    iteration_s = span.makespan_s + once.seconds + update.seconds
+
+    slow = _slowest_rank(span.busy_s)
+    total = Cost()
+    for kind in cost.CLASSES:
+        total.parts[kind] = cost.ZERO
+    for rank, row in enumerate(stages):
+        share = slow[rank]
+        for stage in row:
+            for part in (stage.forward, stage.backward, stage.weight, stage.sharded):
+                total.merge(part, share * microbatches)
+            total.add(cost.RECOMPUTE, (stage.recompute.seconds, stage.recompute.spread_seconds), share * microbatches)
+    waits = span.makespan_s - total.seconds
+    total.add(cost.BUBBLE, (waits, waits * _relative(total)))
+    total.merge(once)
+    total.merge(update)
+    relative = total.spread_seconds / iteration_s
+    tokens = run.batch.global_batch_size * run.batch.seq_length
+    tokens_per_s = tokens / iteration_s / run.target.world_size
+    per_token = flops.model_flops_per_token(run)
+    model_flops = None if per_token is None else tokens_per_s * per_token
+    return Projection(
+        iteration_s=iteration_s,
+        low_s=iteration_s / (1 + relative),
+        high_s=iteration_s * (1 + relative),
+        tokens_per_s_per_gpu=tokens_per_s,
+        model_tflops_per_gpu=None if model_flops is None else model_flops / 1e12,
+        mfu=None if model_flops is None else model_flops / device.peak_flops(run),
+        bubble_fraction=span.bubble_fraction if len(stages) > 1 else 0.0 * iteration_s,
+        breakdown_s={kind: pair[0] for kind, pair in total.parts.items()},
+        spreads_s={kind: pair[1] for kind, pair in total.parts.items()},
+        per_stage_s=[seconds / microbatches for seconds in span.busy_s],
+        stages=stages,
+        place=where,
+        source=device.source,
+        tiers={kind: tuple(sorted(names)) for kind, names in device.tiers.items()},
+        notes=tuple(device.notes),
+    )
+
+
+def _relative(total: Cost) -> Any:
+    return total.spread_seconds / maximum(total.seconds, 1e-12)
+
+
+def _held(row: tuple[Stage, ...]) -> tuple[Any, Any]:
+    weights: Any = 0
+    experts: Any = 0
+    for stage in row:
+        weights = weights + stage.weights
+        experts = experts + stage.experts
+    return weights, experts
+
+
+def _slowest_rank(busy_s: list[Any]) -> list[Any]:
+    """One weight per rank, 1 for the (first) slowest rank and 0 for the others."""
+    most: Any = busy_s[0]
+    for seconds in busy_s[1:]:
+        most = maximum(most, seconds)
+    picked: list[Any] = []
+    left: Any = 1
+    for seconds in busy_s:
+        here = (seconds >= most) * left
+        picked.append(here * 1)
+        left = left - here
+    return picked
+
+
+def _slowest_update(run: Run, device: Device, where: Placement, stages: tuple[tuple[Stage, ...], ...]) -> Cost:
+    """The optimizer step of the rank with the most to update (all wait for it in the gradient norm)."""
+    most_weights: Any = 0
+    most_experts: Any = 0
+    tensors = 0
+    for row in stages:
+        weights, experts = _held(row)
+        most_weights = maximum(most_weights, weights)
+        most_experts = maximum(most_experts, experts)
+        tensors = max(tensors, sum(stage.layers for stage in row))
+    per_layer: Any = 8
+    if run.model.moe is not None and run.model.moe.grouped_gemm and not run.kernels.turbo_grouped_gemm:
+        per_layer = 8 + 2 * (run.model.moe.num_experts // run.parallel.ep)  # one tensor per expert and matrix
+    return optimizer.step(run, device, where, most_weights, most_experts, tensors * per_layer)

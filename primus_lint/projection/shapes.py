@@ -1,0 +1,156 @@
+"""Matrix products of every block of a model, as one rank runs them on one micro-batch.
+
+A product is written for the forward pass: [m, k] x [k, n]. Its dgrad is [m, n] x [n, k], its wgrad [n, m] x [m, k].
+Column-parallel matrices have n over tp, row-parallel ones k over tp (Megatron-LM, arXiv 1909.08053); the down
+projections of latent attention are replicated and see only the tokens of the rank under sequence parallelism.
+Experts are grouped products: `groups` local experts with `m` rows each, at balanced routing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from primus_lint.formula import maximum, where
+from primus_lint.projection.flops import padded_vocab
+
+if TYPE_CHECKING:
+    from primus_lint.ir.run import MixtureOfExperts, Model, Parallel, Run
+
+
+class Gemm(NamedTuple):
+    """One matrix product. `groups` > 0: a grouped product of that many experts with `m` rows each."""
+
+    name: str
+    m: Any
+    n: Any
+    k: Any
+    parallel: str = ""  # "column", "row": what the tensor-parallel communication hangs on; "": replicated
+    low_precision: bool = True  # runs in FP8 when the recipe does
+    groups: Any = 0
+    dtype: str = ""  # set when it is not the recipe's own ("fp32" routers)
+
+    @property
+    def flops(self) -> Any:
+        """Multiply-add = 2; the same for forward, dgrad and wgrad."""
+        product = 2 * self.m * self.n * self.k
+        return product * self.groups if self.is_grouped else product
+
+    @property
+    def weights(self) -> Any:
+        """Elements of the weight on this rank."""
+        return self.n * self.k * (self.groups if self.is_grouped else 1)
+
+    @property
+    def is_grouped(self) -> bool:
+        return self.name.startswith("expert")
+
+
+class Tokens(NamedTuple):
+    """Tokens of one micro-batch on a rank: `gathered` inside tensor-parallel products, `local` in between."""
+
+    gathered: Any
+    local: Any
+
+
+def tokens(run: Run) -> Tokens:
+    """Sequence times micro-batch over cp; `local` also over tp under sequence parallelism."""
+    gathered = run.batch.seq_length * run.batch.micro_batch_size // run.parallel.cp
+    split = where(run.parallel.sequence_parallel, run.parallel.tp, 1)
+    return Tokens(gathered, gathered // split)
+
+
+def attention_gemms(model: Model, parallel: Parallel, held: Tokens) -> list[Gemm]:
+    """Projections of self-attention: QKV and output, or the down/up chain of latent attention."""
+    tp, hidden, heads = parallel.tp, model.hidden_size, model.num_attention_heads
+    if model.mla is not None:
+        mla = model.mla
+        query_dim = mla.qk_head_dim + mla.qk_pos_emb_head_dim
+        gemms = []
+        if mla.q_lora_rank is None:
+            gemms.append(Gemm("q_proj", held.gathered, heads * query_dim // tp, hidden, "column"))
+        else:
+            gemms.append(Gemm("q_down", held.local, mla.q_lora_rank, hidden))
+            gemms.append(Gemm("q_up", held.gathered, heads * query_dim // tp, mla.q_lora_rank, "column"))
+        gemms.append(Gemm("kv_down", held.local, mla.kv_lora_rank + mla.qk_pos_emb_head_dim, hidden))
+        up = heads * (mla.qk_head_dim + mla.v_head_dim) // tp
+        gemms.append(Gemm("kv_up", held.gathered, up, mla.kv_lora_rank, "column"))
+        gemms.append(Gemm("proj", held.gathered, hidden, heads * mla.v_head_dim // tp, "row"))
+        return gemms
+    width = heads * model.kv_channels
+    key_value = 2 * model.kv_channels * maximum(model.num_query_groups // tp, 1)
+    gate = width if model.attention_output_gate else 0
+    return [
+        Gemm("qkv", held.gathered, (width + gate) // tp + key_value, hidden, "column"),
+        Gemm("proj", held.gathered, hidden, width // tp, "row"),
+    ]
+
+
+def mlp_gemms(model: Model, parallel: Parallel, held: Tokens, ffn_hidden_size: Any, prefix: str = "") -> list[Gemm]:
+    """The two products of a dense MLP (or of the shared experts)."""
+    width = ffn_hidden_size // parallel.tp
+    return [
+        Gemm(prefix + "fc1", held.gathered, width * (2 if model.gated else 1), model.hidden_size, "column"),
+        Gemm(prefix + "fc2", held.gathered, model.hidden_size, width, "row"),
+    ]
+
+
+class Routing(NamedTuple):
+    """Rows that balanced routing gives one rank, for one micro-batch."""
+
+    sent: Any  # token copies that leave the router of this rank (local tokens times top-k)
+    rows: Any  # rows that its experts compute
+    experts: Any  # local experts
+    rows_per_expert: Any
+
+
+def routing(experts: MixtureOfExperts, parallel: Parallel, held: Tokens) -> Routing:
+    """Balanced routing. With expert tensor parallelism the rows of the etp ranks are gathered before the experts.
+
+    With a capacity factor every expert takes capacity rows when padding is on (Megatron-Core `get_capacity`).
+    """
+    sent: Any = held.local * experts.router_topk
+    if experts.capacity_factor is not None:
+        kept = experts.capacity_factor if experts.pad_to_capacity else min(experts.capacity_factor, 1.0)
+        sent = sent * kept
+    rows = sent * parallel.etp
+    local = experts.num_experts // parallel.ep
+    return Routing(sent, rows, local, rows / maximum(local, 1))
+
+
+def expert_gemms(model: Model, parallel: Parallel, routed: Routing) -> list[Gemm]:
+    """The two grouped products of the local experts."""
+    experts = model.moe
+    assert experts is not None
+    width = experts.ffn_hidden_size // parallel.etp
+    fc1 = width * (2 if model.gated else 1)
+    return [
+        Gemm("expert_fc1", routed.rows_per_expert, fc1, model.hidden_size, groups=routed.experts),
+        Gemm("expert_fc2", routed.rows_per_expert, model.hidden_size, width, groups=routed.experts),
+    ]
+
+
+def router_gemm(model: Model, held: Tokens) -> Gemm:
+    """The routing product, in `moe_router_dtype` (replicated weight, local tokens)."""
+    experts = model.moe
+    assert experts is not None
+    return Gemm(
+        "router",
+        held.local,
+        experts.num_experts,
+        model.hidden_size,
+        low_precision=False,
+        dtype=experts.router_dtype or "",
+    )
+
+
+def head_gemm(model: Model, parallel: Parallel, held: Tokens) -> Gemm | None:
+    """The logits projection; None without a vocabulary. It stays in the parameter dtype under FP8."""
+    vocab = padded_vocab(model, parallel.tp)
+    if vocab is None:
+        return None
+    return Gemm("logits", held.gathered, vocab // parallel.tp, model.hidden_size, "column", low_precision=False)
+
+
+def mtp_gemm(model: Model, parallel: Parallel, held: Tokens) -> Gemm:
+    """The projection of one multi-token-prediction depth: [hidden; embedding] 2h -> h, column parallel."""
+    return Gemm("mtp_proj", held.gathered, model.hidden_size // parallel.tp, 2 * model.hidden_size, "column")

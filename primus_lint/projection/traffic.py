@@ -1,0 +1,207 @@
+"""Bytes that the memory-bound operations of a block move through device memory, and how many kernels a block launches.
+
+Counted from what each kernel must read and write once (a "pass" is one read or one write of a tensor); a fused kernel
+counts its inputs and outputs alone, an unfused chain counts each of its steps. Sources of the operation lists: the
+forward code of Megatron-Core 0.16.1 (`TransformerLayer`, `SelfAttention`, `MLP`, `MoELayer`, `fused_bias_swiglu`,
+`fused_bias_dropout`, `cross_entropy`) and its autograd formulas.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from primus_lint.formula import maximum
+
+if TYPE_CHECKING:
+    from primus_lint.ir.run import Kernels, MixtureOfExperts, Parallel, Run
+    from primus_lint.projection.shapes import Gemm, Routing, Tokens
+
+ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+
+
+class Traffic(NamedTuple):
+    """Bytes and kernel launches of a block, forward and backward, of one micro-batch on one rank."""
+
+    forward_bytes: Any = 0
+    backward_bytes: Any = 0
+    forward_kernels: int = 0
+    backward_kernels: int = 0
+
+    def plus(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.forward_bytes + other.forward_bytes,
+            self.backward_bytes + other.backward_bytes,
+            self.forward_kernels + other.forward_kernels,
+            self.backward_kernels + other.backward_kernels,
+        )
+
+
+def norm(kernels: Kernels, normalization: str, elements: Any, size: int) -> Traffic:
+    """A normalisation of `elements` values of `size` bytes: x -> y forward; dy, x -> dx backward.
+
+    Without TransformerEngine an RMSNorm is torch's chain in fp32 (upcast, square, mean, scale, downcast, weight):
+    36 bytes an element instead of 4 at two-byte values; LayerNorm is one kernel everywhere.
+    """
+    if kernels.implementation == "local" and normalization == "RMSNorm":
+        chain = 14 * 4 + 8 * size
+        return Traffic(elements * (8 * 4 + 2 * size), elements * chain, 6, 12)
+    return Traffic(2 * size * elements, 3 * size * elements, 1, 2)
+
+
+def residual(run: Run, elements: Any, size: int) -> Traffic:
+    """Bias, dropout and residual add: fused into one kernel (x, residual -> sum), or one step each.
+
+    Backward the gradient passes through; it is added to the gradient of the branch (two reads, one write), and the
+    dropout mask (a byte) is applied where there is dropout.
+    """
+    if run.precision.fp32_residual:
+        size = 4
+    dropout = run.model.hidden_dropout > 0
+    forward, backward, launches = 3 * size, 3 * size, 1
+    if dropout:
+        forward += 1
+        backward += 2 * size + 1
+    if not run.kernels.bias_dropout_fusion:
+        extra = int(run.model.linear_bias) + int(dropout)
+        forward += 2 * size * extra
+        launches += extra
+    return Traffic(forward * elements, backward * elements, launches, 1 + int(dropout))
+
+
+def rotary(kernels: Kernels, elements: Any, size: int) -> Traffic:
+    """Rotary embedding of `elements` query and key values: one pass in and out when fused, twelve passes otherwise
+    (cos, rotate, negate, concatenate, sin, add, concatenate)."""
+    passes = 2 if kernels.rope_fusion else 12
+    launches = 2 if kernels.rope_fusion else 12
+    return Traffic(passes * size * elements, passes * size * elements, launches, launches)
+
+
+def attention_block(run: Run, held: Tokens) -> Traffic:
+    """Everything of the attention half of a layer but its products and its core."""
+    model, kernels, tp = run.model, run.kernels, run.parallel.tp
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    local = held.local * model.hidden_size
+    total = norm(kernels, model.normalization, local, size).plus(residual(run, local, size))
+    rotates = model.position_embedding in ("rope", "mrope", "yarn")
+    if model.mla is not None:
+        mla, heads = model.mla, model.num_attention_heads // tp
+        query = held.gathered * heads * (mla.qk_head_dim + mla.qk_pos_emb_head_dim)
+        value = held.gathered * heads * mla.v_head_dim
+        compressed = held.local * (mla.kv_lora_rank + (mla.q_lora_rank or 0))
+        total = total.plus(norm(kernels, model.normalization, compressed, size))
+        # queries and keys are assembled from their two parts, values are made contiguous: a read and a write each way
+        assembled = 2 * size * (2 * query + value)
+        total = total.plus(Traffic(assembled, assembled, 5, 8))
+        if rotates:
+            turned = held.gathered * (heads + 1) * mla.qk_pos_emb_head_dim
+            total = total.plus(rotary(kernels, turned, size))
+        return total
+    width = model.num_attention_heads * model.kv_channels // tp
+    key = model.kv_channels * maximum(model.num_query_groups // tp, 1)
+    query = held.gathered * width
+    keys = held.gathered * key
+    if rotates:
+        total = total.plus(rotary(kernels, query + keys, size))
+    if model.qk_layernorm:
+        total = total.plus(norm(kernels, model.normalization, query + keys, size))
+    # the gradient of the split is a concatenation; grouped queries are copied out of the mixed tensor
+    grouped = 2 * size * query * int(model.num_query_groups != model.num_attention_heads)
+    return total.plus(Traffic(grouped, 2 * size * (query + 2 * keys), 1, 1))
+
+
+def activation(run: Run, elements: Any, probs: bool = False) -> Traffic:
+    """The activation between fc1 and fc2, with `elements` outputs: gated 2 -> 1 values, plain 1 -> 1.
+
+    Fused: inputs and outputs once. Unfused: bias add, activation, product and their gradients one by one. `probs`:
+    the routing weights are multiplied in as well.
+    """
+    model, kernels = run.model, run.kernels
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    fused = kernels.bias_activation_fusion or (kernels.torch_compile and not model.linear_bias and model.gated)
+    wide = 2 if model.gated else 1
+    if fused:
+        return Traffic((wide + 1) * size * elements, (2 * wide + 1) * size * elements, 1, 1)
+    forward = (5 if model.gated else 2) + (2 * wide if model.linear_bias else 0) + (2 if probs else 0)
+    backward = (13 if model.gated else 3) + (wide if model.linear_bias else 0) + (4 if probs else 0)
+    return Traffic(forward * size * elements, backward * size * elements, 3, 5)
+
+
+def mlp_block(run: Run, held: Tokens, ffn_hidden_size: Any) -> Traffic:
+    """Norm, activation and residual of a dense MLP."""
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    local = held.local * run.model.hidden_size
+    total = norm(run.kernels, run.model.normalization, local, size).plus(residual(run, local, size))
+    return total.plus(activation(run, held.gathered * (ffn_hidden_size // run.parallel.tp)))
+
+
+def moe_block(run: Run, experts: MixtureOfExperts, parallel: Parallel, held: Tokens, routed: Routing) -> Traffic:
+    """Norm, routing, permutations, expert activation and residual of a mixture of experts.
+
+    Forward permutation: tokens -> copies grouped by destination (in, out), copies -> copies grouped by local expert
+    when there are several; the same back for the outputs. Backward mirrors it.
+    """
+    model, kernels = run.model, run.kernels
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    local = held.local * model.hidden_size
+    total = norm(kernels, model.normalization, local, size).plus(residual(run, local, size))
+    router_passes = 4 if experts.router_fusion else 10  # fp32 scores: softmax or sigmoid, top-k, mask, normalise, loss
+    scores = held.local * experts.num_experts * 4
+    launches = 4 if experts.router_fusion else 16
+    total = total.plus(Traffic(scores * router_passes, scores * router_passes, launches, launches))
+    copies = routed.sent * model.hidden_size
+    read = local if experts.permute_fusion else copies
+    permute = size * (read + copies)
+    # the inverse sums the copies of a token; unfused it accumulates in fp32 by scatter-add (read, read and write fp32)
+    unpermute = size * (copies + local) if experts.permute_fusion else size * copies + 8 * copies + size * local
+    sort = 2 * 2 * size * routed.rows * model.hidden_size * int(experts.num_experts != 1)
+    launches = 4 if experts.permute_fusion else 14
+    total = total.plus(Traffic(permute + unpermute + sort, permute + unpermute + sort, launches, launches))
+    outputs = routed.rows * (experts.ffn_hidden_size // parallel.etp)
+    total = total.plus(activation(run, outputs, probs=True))
+    if experts.shared_expert_intermediate_size:
+        shared = held.gathered * (experts.shared_expert_intermediate_size // parallel.tp)
+        total = total.plus(activation(run, shared))
+        total = total.plus(Traffic(3 * size * local, 3 * size * local, 1, 1))  # added to the routed output
+    return total
+
+
+def embedding_block(run: Run, held: Tokens) -> Traffic:
+    """Look-up (row in, row out); backward adds rows into the fp32 (or reduced) gradient: read, read-modify-write."""
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    grad = ELEMENT_BYTES[run.precision.grads_dtype]
+    rows = held.gathered * run.model.hidden_size
+    return Traffic(2 * size * rows, (size + 2 * grad) * rows, 4, 4)
+
+
+def loss_block(run: Run, held: Tokens, logits: Any) -> Traffic:
+    """Final norm and cross entropy over `logits` values of the rank.
+
+    Unfused vocabulary-parallel cross entropy works in fp32: upcast (2+4), maximum (4), subtract in place (8),
+    exponentiate (8), sum (4), divide in place (8) = 38 bytes a logit; backward subtract, scale by the incoming
+    gradient and downcast = 22. The jit-fused form ("native") keeps the fp32 copy but joins the steps (18 and 12);
+    TransformerEngine's kernel reads the logits twice and writes the gradient in place (6 in all, 4 to scale it).
+    """
+    fusion = run.kernels.cross_entropy_fusion
+    forward, backward, launches = {
+        None: (38, 22, 14),
+        "native": (18, 12, 6),
+        "te": (6, 4, 4),
+        "linear": (6, 4, 4),
+    }.get(fusion, (38, 22, 14))
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    final = norm(run.kernels, run.model.normalization, held.local * run.model.hidden_size, size)
+    return final.plus(Traffic(forward * logits, backward * logits, launches, launches))
+
+
+def fp8_casts(run: Run, gemm: Gemm) -> Traffic:
+    """Quantisation of the input (forward) and of the incoming gradient (backward) of one FP8 product.
+
+    Each is read once in two bytes and written twice in one (as it is, and transposed or column-scaled for the wgrad);
+    recipes that scale by the current tensor read it once more for its maximum. A column-parallel product behind a norm
+    gets its input from the norm kernel under delayed scaling.
+    """
+    recipe = run.precision.fp8_recipe
+    passes = 2 + 2 + (2 if recipe in ("tensorwise", "current") else 0)
+    rows = gemm.m * (gemm.groups if gemm.is_grouped else 1)
+    fused = recipe == "delayed" and gemm.parallel == "column" and gemm.name != "logits"
+    return Traffic(0 if fused else passes * rows * gemm.k, passes * rows * gemm.n, 0 if fused else 1, 1)
