@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from primus_lint.formula import as_int, ceil_div, lcm, maximum, round_up
+from primus_lint.formula import ceil_div, lcm, maximum, minimum, round_up, where
+from primus_lint.ledger.params import numel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ def bucket_size(sizes: Sizes, pp_rank: int, chunk_index: int) -> Any:
 
 def group_size(sizes: Sizes, expert: bool) -> Any:
     """Ranks over which a buffer is sharded: dp*cp or expert-dp, divided by the distributed-optimizer instances."""
-    group = sizes.edp if expert else sizes.dpcp
+    group = where(sizes.ep > 1, sizes.edp, sizes.dpcp) if expert else sizes.dpcp
     return group // sizes.run.optimizer.instances
 
 
@@ -71,7 +72,9 @@ def backwards(segments: list[Segment], expert: bool) -> Iterator[Param]:
                     yield param
 
 
-def exact(segments: list[Segment], expert: bool, group: int, limit: int | None, end_multiple: int) -> Buffer:
+def exact(
+    segments: list[Segment], expert: bool, group: int, limit: int | None, end_multiple: int, alignment: int
+) -> Buffer:
     """Walk the parameters as the real buffer does. Python integers only."""
     position = start = held = real = 0
     ends: list[int] = []
@@ -79,8 +82,9 @@ def exact(segments: list[Segment], expert: bool, group: int, limit: int | None, 
     for param in backwards(segments, expert):
         numel = param.numel
         real += numel
-        aligned = -(-position // PARAM_ALIGNMENT) * PARAM_ALIGNMENT
-        if param.shared and held:
+        aligned = -(-position // alignment) * alignment
+        own = param.shared and alignment > 1
+        if own and held:
             end = -(-aligned // end_multiple) * end_multiple
             if end > position:
                 gaps.append((position, end))
@@ -91,7 +95,7 @@ def exact(segments: list[Segment], expert: bool, group: int, limit: int | None, 
             gaps.append((position, aligned))
         end = aligned + numel
         held += 1
-        if param.shared or (limit is not None and end - start >= limit):
+        if own or (limit is not None and end - start >= limit):
             padded = -(-end // end_multiple) * end_multiple
             if padded > end:
                 gaps.append((end, padded))
@@ -109,7 +113,7 @@ def exact(segments: list[Segment], expert: bool, group: int, limit: int | None, 
     return Buffer(position, real, group, tuple(ends), tuple(gaps))
 
 
-def bounded(segments: list[Segment], expert: bool, group: Any, limit: Any, end_multiple: Any) -> Buffer:
+def bounded(segments: list[Segment], expert: bool, group: Any, limit: Any, end_multiple: Any, alignment: int) -> Buffer:
     """Upper bound of the padded length, for arrays and for long lists.
 
     Exact while every length is a multiple of 64 and there is one bucket. Otherwise each parameter adds at most its
@@ -126,8 +130,8 @@ def bounded(segments: list[Segment], expert: bool, group: Any, limit: Any, end_m
             any_param = True
             count = param.count * segment.repeats
             real = real + param.numel * count
-            aligned = aligned + round_up(param.numel, PARAM_ALIGNMENT) * count
-            if param.shared:
+            aligned = aligned + round_up(param.numel, alignment) * count
+            if param.shared and alignment > 1:
                 buckets = buckets + 1
     if not any_param:
         return Buffer(0, 0, group, (), ())
@@ -135,44 +139,39 @@ def bounded(segments: list[Segment], expert: bool, group: Any, limit: Any, end_m
         extra = buckets - 1
     else:
         extra = buckets - 1 + real // limit
-    # every element count is a multiple of 64 after rounding, so a bucket end adds at most end_multiple - 64
-    numel = round_up(aligned + extra * (end_multiple - PARAM_ALIGNMENT), end_multiple)
+    # lengths are multiples of the alignment after rounding, so a bucket end adds at most the difference
+    numel = round_up(aligned + extra * (end_multiple - alignment), end_multiple)
     return Buffer(numel, real, group, (), ())
 
 
 def buffer(sizes: Sizes, segments: list[Segment], expert: bool, pp_rank: int, chunk_index: int) -> Buffer | None:
     """The buffer of one chunk and grid; None when the chunk has no such parameter."""
-    if not any(param.expert is expert and as_int_any(param.count) for s in segments for param in s.params):
+    if not any(param.expert is expert and _positive(param.count) for s in segments for param in s.params):
         return None
     group = group_size(sizes, expert)
-    if sizes.run.optimizer.sharding == "none":
-        from primus_lint.ledger.params import numel
-
-        real = numel(segments, expert)
-        return Buffer(real, real, group, (real,) if sizes.scalar else (), ())
     limit = bucket_size(sizes, pp_rank, chunk_index)
-    end_multiple = divisor(sizes, group)
+    sharded = sizes.run.optimizer.sharding == "distributed"
+    end_multiple = divisor(sizes, group) if sharded else 1
+    alignment = PARAM_ALIGNMENT if sharded else 1
     if not sizes.scalar:
-        return bounded(segments, expert, group, limit, end_multiple)
-    if limit is None and _simple(segments, expert):
-        from primus_lint.ledger.params import numel
-
+        return bounded(segments, expert, group, limit, end_multiple, alignment)
+    if limit is None and _simple(segments, expert, alignment):
         real = numel(segments, expert)
         end = -(-real // end_multiple) * end_multiple
         return Buffer(end, real, group, (end,), ((real, end),) if end > real else ())
-    return exact(segments, expert, group, limit, end_multiple)
+    return exact(segments, expert, group, limit, end_multiple, alignment)
 
 
-def as_int_any(value: Any) -> bool:
+def _positive(value: Any) -> bool:
     """Whether a count is (anywhere) positive."""
     return bool(value) if isinstance(value, int) else True
 
 
-def _simple(segments: list[Segment], expert: bool) -> bool:
-    """One bucket without inner gaps: nothing is shared and every length is a multiple of 64."""
+def _simple(segments: list[Segment], expert: bool, alignment: int) -> bool:
+    """One bucket without inner gaps: nothing is shared and every length is a multiple of the alignment."""
     for segment in segments:
         for param in segment.params:
-            if param.expert is expert and (param.shared or param.numel % PARAM_ALIGNMENT):
+            if param.expert is expert and ((param.shared and alignment > 1) or param.numel % alignment):
                 return False
     return True
 
@@ -183,7 +182,7 @@ def owned(buffer: Buffer, index: Any) -> Any:
     On a grid an upper bound: a full slice.
     """
     if not buffer.ends:
-        return minimum_owned(buffer)
+        return _slice(buffer)
     total = start = 0
     gaps = iter(buffer.gaps)
     gap = next(gaps, None)
@@ -200,11 +199,6 @@ def owned(buffer: Buffer, index: Any) -> Any:
     return total
 
 
-def minimum_owned(buffer: Buffer) -> Any:
+def _slice(buffer: Buffer) -> Any:
     """Full slice, but never more than all real elements."""
-    from primus_lint.formula import minimum
-
     return minimum(ceil_div(buffer.numel, buffer.group), buffer.unpadded)
-
-
-__all__ = ["Buffer", "as_int", "buffer", "exact", "owned"]

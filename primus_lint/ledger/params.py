@@ -102,37 +102,41 @@ def mlp(sizes: Sizes, prefix: str, width: Any, te_norm: bool) -> list[Param]:
 
 
 def experts(sizes: Sizes) -> list[Param]:
-    """The routed experts of a rank, by implementation (grouped TE, legacy grouped, Turbo stacked, sequential)."""
+    """The routed experts of a rank, by implementation (grouped TE, legacy grouped, Turbo stacked, sequential).
+
+    Without expert parallelism Megatron puts them into the dense buffers.
+    """
     run = sizes.run
     moe = run.model.moe
     assert moe is not None
     local, etp, bias = sizes.local_experts, sizes.etp, run.model.linear_bias
+    apart = not sizes.scalar or sizes.ep > 1
     width = moe.latent_size or sizes.h
     one, two = sizes.fc1 * sizes.g // etp, sizes.g // etp
     if moe.grouped_gemm and moe.legacy_grouped_gemm:
         return [
-            Param("experts.weight1", width * one * local, True, gemm=True),
-            Param("experts.weight2", two * width * local, True, gemm=True),
+            Param("experts.weight1", width * one * local, apart, gemm=True),
+            Param("experts.weight2", two * width * local, apart, gemm=True),
         ]
     if run.kernels.turbo_grouped_gemm:
         return [
-            Param("experts.linear_fc1.weight", width * one * local, True, gemm=True),
-            Param("experts.linear_fc2.weight", two * width * local, True, gemm=True),
+            Param("experts.linear_fc1.weight", width * one * local, apart, gemm=True),
+            Param("experts.linear_fc2.weight", two * width * local, apart, gemm=True),
         ]
     if moe.grouped_gemm and run.kernels.implementation != "local":
-        out = [Param("experts.linear_fc1.weight*", one * width, True, count=local, gemm=True)]
+        out = [Param("experts.linear_fc1.weight*", one * width, apart, count=local, gemm=True)]
         if bias:
-            out.append(Param("experts.linear_fc1.bias*", one, True, count=local))
-        out.append(Param("experts.linear_fc2.weight*", two * width, True, count=local, gemm=True))
+            out.append(Param("experts.linear_fc1.bias*", one, apart, count=local))
+        out.append(Param("experts.linear_fc2.weight*", two * width, apart, count=local, gemm=True))
         if bias:
-            out.append(Param("experts.linear_fc2.bias*", width, True, count=local))
+            out.append(Param("experts.linear_fc2.bias*", width, apart, count=local))
         return out
-    expert = [Param("linear_fc1.weight", one * width, True, gemm=True)]
+    expert = [Param("linear_fc1.weight", one * width, apart, gemm=True)]
     if bias:
-        expert.append(Param("linear_fc1.bias", one, True))
-    expert.append(Param("linear_fc2.weight", two * width, True, gemm=True))
+        expert.append(Param("linear_fc1.bias", one, apart))
+    expert.append(Param("linear_fc2.weight", two * width, apart, gemm=True))
     if bias:
-        expert.append(Param("linear_fc2.bias", width, True))
+        expert.append(Param("linear_fc2.bias", width, apart))
     if not sizes.scalar:  # on a grid the order inside the expert buffer does not matter
         return [param._replace(count=local) for param in expert]
     return [

@@ -1,0 +1,52 @@
+"""Our states of a (recipe, rank) pair beside the real ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.ledger import optimizer, states
+from primus_lint.ledger.build import chunks_of
+from primus_lint.ledger.sizes import Sizes
+from tests.ledger.support import run_of
+
+if TYPE_CHECKING:
+    from tests.oracle.grid import Pair
+
+
+def ours(pair: Pair) -> dict[str, Any]:
+    """The figures of megatron_state.py, computed by the ledger."""
+    run = run_of(pair.args, pair.world)
+    sizes = Sizes(run)
+    pp_rank = pair.rank // (pair.world // run.parallel.pp)
+    stage = states.stage(sizes, pp_rank, chunks_of(run, pp_rank))
+    distributed = run.optimizer.sharding == "distributed"
+    dense_index, expert_index = states.indices(sizes, pair.rank)
+    if distributed:
+        owned = stage.dense.owned(dense_index) + stage.expert.owned(expert_index)
+    else:
+        owned = stage.dense.real + stage.expert.real
+    padded = stage.dense.padded + stage.expert.padded
+    state = optimizer.state_bytes(sizes)
+    return {
+        "params": stage.dense.real + stage.expert.real,
+        "param_buffer_bytes": padded * sizes.e if distributed else 0,
+        "grad_buffer_bytes": padded * sizes.grad,
+        "main": owned * state.main,
+        "exp_avg": owned * state.exp_avg,
+        "exp_avg_sq": owned * state.exp_avg_sq,
+        "buckets": sorted((b.numel, len(b.ends)) for g in stage for b in g.buffers),
+    }
+
+
+def theirs(answer: dict[str, Any]) -> dict[str, Any]:
+    """The same figures as the real objects have them."""
+    state = answer["state_bytes"]
+    return {
+        "params": answer["params"],
+        "param_buffer_bytes": answer["param_buffer_bytes"],
+        "grad_buffer_bytes": answer["grad_buffer_bytes"],
+        "main": answer["main_param_bytes"] + state.get("master_param", 0),
+        "exp_avg": state["exp_avg"],
+        "exp_avg_sq": state["exp_avg_sq"],
+        "buckets": sorted((b["numel"], b["buckets"]) for b in answer["buffers"]),
+    }
