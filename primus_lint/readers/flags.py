@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.readers.document import LocatedProblem, Origin, Value
+from primus_lint.readers.env import variables
 from primus_lint.readers.tables import Flag, flags, table
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ def values_of(
         value, wrong = typed(flag, words)
         if wrong:
             problems.append(_problem("flag-value", f"{item.flag}: {wrong}", item, path, True))
+            continue
+        if flag.type not in ("str", "bool") and "$" in " ".join(words):
+            names = ", ".join(variables(" ".join(words))) or " ".join(words)
+            message = f"{item.flag}: {names} has no value that is sure here; give it with --env NAME=VALUE"
+            problems.append(_problem("unset-variable", message, item, path, True))
             continue
         origin = item.origin._replace(value=value)
         old = values.get(flag.key)
@@ -89,7 +95,7 @@ def _convert(flag: Flag, word: str) -> Any:
 
 def _problem(code: str, message: str, item: Given, path: str, fatal: bool) -> LocatedProblem:
     origin = item.origin
-    span = origin.key_span if code != "flag-value" else origin.span or origin.key_span
+    span = (origin.span or origin.key_span) if code in ("flag-value", "unset-variable") else origin.key_span
     return LocatedProblem(code, message, path, span, origin.line, origin.column, fatal, origin.key_path)
 
 

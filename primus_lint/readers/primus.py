@@ -14,7 +14,7 @@ from primus_lint.readers.extends import Chain, extend
 from primus_lint.readers.files import body_of_text
 from primus_lint.readers.merge import Branch, flatten
 from primus_lint.readers.module import resolve_module
-from primus_lint.readers.presets import Store, find_checkout, open_store
+from primus_lint.readers.presets import CONFIGS, Store, find_checkout, open_store
 from primus_lint.source.spans import SpanDoc
 
 if TYPE_CHECKING:
@@ -64,15 +64,20 @@ def read_primus(
     root = primus_root
     if root is None and snapshot is None:
         root = find_checkout(source.path)
+    if root is not None and not os.path.isdir(os.path.join(root, CONFIGS)):
+        message = f"{root} is no Primus checkout: it has no folder primus/configs; the shipped presets are used"
+        result.problems.append(LocatedProblem("primus-root", message, source.path, None, 1, 1, True))
+        root = None
     store = open_store(env, root, snapshot)
     result.preset_source = store.description
     chain = extend(store, body, "experiment", (os.path.normpath(source.path),))
     tree = chain.branch
     modules = tree.get("modules")
-    if not _is_recipe(modules, tree, own):
+    orphan = any(problem.code == "extends-missing" for problem in chain.problems)
+    if not _is_recipe(modules, tree, orphan):
         return result
     result.is_recipe = True
-    result.problems = chain.problems
+    result.problems = [*result.problems, *(problem for problem in chain.problems if problem not in body.problems)]
     _note_files(result, chain)
     _top_level(result, tree)
     _environment(result, doc, env, "env" in own)
@@ -93,11 +98,13 @@ def _looks_like_recipe(text: str) -> bool:
     return "modules:" in text and "trainer" in text
 
 
-def _is_recipe(modules: Any, tree: Branch, own: Branch) -> bool:
+def _is_recipe(modules: Any, tree: Branch, orphan: bool) -> bool:
+    """Whether a mapping is an experiment: a module with a trainer's name, or the required keys beside `modules`.
+    Where a parent is missing (`orphan`), `modules` may be there."""
     if type(modules) is Branch and any("trainer" in name for name in modules):
         return True
     marks = sum(key in tree for key in REQUIRED)
-    return marks >= 2 and ("modules" in tree or "extends" in own)
+    return ("modules" in tree and marks >= 2) or (orphan and marks >= 1)
 
 
 def _at(node: Any, path: str, code: str, message: str, fatal: bool) -> LocatedProblem:
