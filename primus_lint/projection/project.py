@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from primus_lint.ir.run import Run
     from primus_lint.projection.device import Device
 
+FOLDED = frozenset({"zbv", "v-half", "v-min", "dualpipev"})
+
 
 class Projection:
     """Time of one step of a recipe. All fields may be arrays over a grid; seconds are per optimizer step.
@@ -106,6 +108,8 @@ def project_on(run: Run, device: Device) -> Projection:
     table = LayerTable(run, device, where)
     stages = tuple(tuple(chunk_stage(table, chunk) for chunk in row) for row in parallel.stages)
     link = device.send_between_stages(_boundary_bytes(run), where)
+    if run.schedule.kind in FOLDED and len(stages[0]) == 2:  # rank r owns stages r and 2*pp-1-r
+        stages = tuple((row[0], stages[len(stages) - 1 - rank][1]) for rank, row in enumerate(stages))
     times = pipeline.Times(
         [[stage.forward.seconds for stage in row] for row in stages],
         [[stage.backward_s for stage in row] for row in stages],
@@ -113,7 +117,7 @@ def project_on(run: Run, device: Device) -> Projection:
         0.0 if run.schedule.overlap_p2p and run.schedule.kind == "interleaved" else link[0],
     )
     microbatches = maximum(batch.num_microbatches, 1)
-    span = pipeline.closed_form(run.schedule.kind, times, microbatches, parallel.microbatch_group_size)
+    span = pipeline.makespan(run.schedule.kind, times, microbatches, parallel.microbatch_group_size)
     return _finish(run, device, where, stages, times, microbatches, span)
 
 
