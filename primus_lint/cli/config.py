@@ -1,0 +1,40 @@
+"""`primus-lint config`: which settings and which target hold for a file, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from primus_lint.cli import common
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True))
+@common.target_options
+def command(file: str, **values: Any) -> None:
+    """Show the settings and the target that hold for FILE, each with its source."""
+    import os
+
+    from primus_lint.settings import load_settings
+    from primus_lint.source.text import SourceText
+    from primus_lint.target import resolve_target
+
+    options = common.make_options(values)
+    settings = load_settings(file)
+    click.echo(f"settings: {settings.path or 'none found: defaults'}")
+    for name in ("profile", "select", "extend_select", "ignore", "fail_on", "framework_version", "rule_paths"):
+        value = getattr(settings, name)
+        if value:
+            click.echo(f"  {name.replace('_', '-')} = {value!r}")
+    ignored = settings.ignored_in(file)
+    if ignored:
+        click.echo(f"  ignored in this file: {', '.join(ignored)}")
+    source = None if os.path.isdir(file) else SourceText.from_path(file)
+    target, assumed = resolve_target(
+        file, source, settings, gpu=options.gpu, nodes=options.nodes, world_size=options.world_size,
+        gpus_per_node=options.gpus_per_node,
+    )  # fmt: skip
+    click.echo(f"target: gpu {target.gpu or 'unknown'}, world size {target.world_size or 'unknown'}")
+    for item in assumed:
+        click.echo(f"  {item.what} = {item.value} from {item.source}")

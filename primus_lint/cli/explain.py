@@ -1,0 +1,202 @@
+"""`primus-lint explain`: a rule, a key, the origin chain of one value, or the memory of a file item by item."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from primus_lint.cli import common
+
+if TYPE_CHECKING:
+    from primus_lint.pipeline import Checked, Subject
+    from primus_lint.readers.document import Value
+
+
+@click.command()
+@click.argument("what")
+@common.target_options
+@click.option("--memory", is_flag=True, help="The memory items of a file, with formulas and sources.")
+@click.option("--rank", type=click.IntRange(min=0), help="With --memory: this pipeline rank only.")
+def command(what: str, memory: bool, rank: int | None, **values: Any) -> None:
+    """Explain a rule (name or code), a key, one value (FILE:key), or a file's memory (FILE --memory)."""
+    path, _, key = what.rpartition(":")
+    if path and os.path.isfile(path):
+        sys.exit(_value(_checked(path, values), key))
+    if os.path.isfile(what):
+        checked = _checked(what, values)
+        sys.exit(_memory(checked, rank) if memory else _file(checked))
+    sys.exit(_rule_or_key(what))
+
+
+def _checked(path: str, values: dict[str, Any]) -> Checked:
+    from primus_lint.pipeline import check_source
+    from primus_lint.settings import load_settings
+    from primus_lint.source.text import SourceText
+
+    return check_source(SourceText.from_path(path), common.make_options(values), load_settings(path))
+
+
+def _rule_or_key(what: str) -> int:
+    from primus_lint.rules.catalogue import codes_by_name, facts
+
+    code = codes_by_name().get(what) or codes_by_name().get(what.upper())
+    if code is not None:
+        rule = facts()[code]
+        click.echo(f"{rule['name']} ({code}), {rule['severity']}, {rule['confidence']}")
+        for field in ("what", "why"):
+            click.echo(f"\n{field}: {' '.join(rule[field].split())}")
+        for field in ("when", "require", "forbid"):
+            if rule.get(field):
+                click.echo(f"\n{field}: {' '.join(rule[field].split())}")
+        versions = rule.get("versions")
+        if versions:
+            click.echo(f"\nholds {' '.join(f'{side} {version}' for side, version in versions.items())}")
+        if rule["catalogue"]:
+            click.echo(f"\nframework conditions: {', '.join(rule['catalogue'])}")
+        for fix in rule["fix"]:
+            click.echo(f"\nfix ({fix['safety']}): {fix['title']}")
+        for example in rule.get("examples") or []:
+            for kind in ("bad", "fixed", "good"):
+                if kind in example:
+                    click.echo(f"\n{kind}: {example[kind]}")
+        if rule.get("see"):
+            click.echo(f"\nsee: {', '.join(rule['see'])}")
+        return 0
+    if _key(what):
+        return 0
+    import difflib
+
+    near = difflib.get_close_matches(what, list(codes_by_name()), 5, 0.5)
+    click.echo(f"no rule, key or file is called {what!r}" + (f"; near: {', '.join(near)}" if near else ""), err=True)
+    return 2
+
+
+def _key(name: str) -> bool:
+    from primus_lint.readers.tables import DEFAULT_VERSIONS, table
+    from primus_lint.rules.catalogue import facts
+
+    found = False
+    for framework in DEFAULT_VERSIONS:
+        facts_of_key = table(framework)["keys"].get(name)
+        if facts_of_key is None:
+            continue
+        found = True
+        click.echo(f"{name} ({framework})")
+        for field in ("type", "default", "choices", "state", "to", "note"):
+            if facts_of_key.get(field) is not None:
+                click.echo(f"  {field}: {facts_of_key[field]}")
+    if found:
+        rules = [rule for rule in facts().values() if name in rule["names"] or name in (rule.get("keys") or ())]
+        for rule in rules:
+            click.echo(f"  rule: {rule['name']} ({rule['code']})")
+    return found
+
+
+def _value(checked: Checked, key: str) -> int:
+    """The origin chain of one value, and what the framework makes of it."""
+    name = key.removeprefix("modules.").rpartition("overrides.")[2] if "overrides." in key else key
+    shown = False
+    for subject in checked.subjects:
+        value = subject.section.values.get(name)
+        if value is None and subject.section.framework == "megatron":
+            shown |= _default(subject, name)
+            continue
+        if value is not None:
+            shown = True
+            _chain(subject, name, value)
+    top = checked.document.top_level.get(name)
+    if top is not None:
+        shown = True
+        click.echo(f"{name} = {top.value!r} (top level)")
+    if not shown:
+        click.echo(f"{key} is not set in {checked.path} or its presets, and is no key of its framework", err=True)
+        return 2
+    return 0
+
+
+def _default(subject: Subject, name: str) -> bool:
+    if name not in subject.lowered.namespace:
+        return False
+    click.echo(f"{subject.section.name}: {name} = {subject.lowered.namespace[name]!r}")
+    click.echo("  the framework's default: nothing sets it")
+    _adjusted(subject, name)
+    return True
+
+
+def _chain(subject: Subject, name: str, value: Value) -> None:
+    click.echo(f"{subject.section.name}: {name} = {value.value!r}")
+    for index, origin in enumerate(value.origins):
+        where = f"{origin.path}:{origin.line}:{origin.column}" if origin.line else (origin.path or "")
+        state = "used" if index == 0 else "overridden"
+        text = f"  {state:11}{origin.value!r} from {origin.layer} {where}".rstrip()
+        if origin.raw is not None and origin.variable is not None:
+            text += f"  written {origin.raw}"
+        if origin.note:
+            text += f"  ({origin.note})"
+        click.echo(text)
+    _adjusted(subject, name)
+
+
+def _adjusted(subject: Subject, name: str) -> None:
+    if subject.section.framework != "megatron":
+        return
+    for change in subject.lowered.adjustments:
+        if change.key == name:
+            click.echo(f"  then {change.value!r}: {change.reason}")
+
+
+def _file(checked: Checked) -> int:
+    """What a file resolves to: sections, presets, and every value that the file itself sets."""
+    document = checked.document
+    click.echo(f"{checked.path}: {document.format}")
+    for preset in document.presets:
+        click.echo(f"  reads {preset}")
+    for subject in checked.subjects:
+        section = subject.section
+        click.echo(f"{section.name}: framework {section.framework}, model {section.model}")
+        for key, value in section.values.items():
+            if value.origin.path == document.path:
+                click.echo(f"  {key} = {value.value!r}  (line {value.origin.line})")
+    return 2 if checked.unreadable else 0
+
+
+def _memory(checked: Checked, rank: int | None) -> int:
+    from primus_lint.units import gib
+
+    for subject in checked.subjects:
+        if subject.section.framework != "megatron" or subject.run is None:
+            click.echo("no memory account: the recipe is not modelled or incomplete", err=True)
+            return 2
+        if subject.target.world_size is None:
+            click.echo(f"give --nodes or --world-size; legal are {subject.legal_world_sizes}", err=True)
+            return 2
+        ledger = subject.ledger
+        if ledger is None:
+            click.echo("no memory account: " + "; ".join(subject.run.not_modelled), err=True)
+            return 2
+        shown = [item for item in ledger.ranks if rank is None or item.pp_rank == rank]
+        if not shown:
+            click.echo(f"there is no pipeline rank {rank}", err=True)
+            return 2
+        for account in shown:
+            click.echo(f"pipeline rank {account.pp_rank} ({account.dp} data-parallel ranks, {account.count} GPUs)")
+            for name, item in account.items.items():
+                click.echo(f"  {name:34}{item.bytes:>18,} B  {item.formula}")
+                click.echo(f"  {'':34}{'':>18}    {item.source}")
+            for label, size in (
+                ("static", account.static_bytes),
+                ("steady allocated", account.steady_allocated_bytes),
+                ("peak allocated", account.peak_allocated_bytes),
+                ("peak reserved", account.peak_reserved_bytes),
+                ("device, low", account.device_low_bytes),
+                ("device, high", account.device_high_bytes),
+            ):
+                click.echo(f"  {label:34}{size:>18,} B  {gib(size)}")
+            if account.peak_moment:
+                click.echo(f"  the peak is at: {account.peak_moment}")
+        for text in subject.run.not_modelled:
+            click.echo(f"not modelled: {text}")
+    return 0

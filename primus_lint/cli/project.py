@@ -1,0 +1,90 @@
+"""`primus-lint project`: memory by pipeline rank and projected speed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from primus_lint.cli import common
+
+if TYPE_CHECKING:
+    from primus_lint.pipeline import Subject
+
+BAR = 48
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@common.target_options
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(file: str, form: str, **values: Any) -> None:
+    """Memory of every pipeline rank and projected speed of FILE on its target."""
+    from primus_lint.pipeline import check_source
+    from primus_lint.settings import load_settings
+    from primus_lint.source.text import SourceText
+
+    checked = check_source(SourceText.from_path(file), common.make_options(values), load_settings(file))
+    if checked.unreadable or not checked.subjects:
+        for finding in checked.findings:
+            click.echo(f"{finding.severity}[{finding.name}]: {finding.message}", err=True)
+        click.echo(f"primus-lint: {file} cannot be projected", err=True)
+        sys.exit(2)
+    if form == "json":
+        from primus_lint.report.json_report import file_data
+
+        click.echo(json.dumps(file_data(checked, common.repository_root(os.getcwd())), indent=1))
+    else:
+        for subject in checked.subjects:
+            _show(subject)
+    errors = [f for f in checked.findings if f.severity == "error" and f.suppressed is None]
+    for finding in errors:
+        click.echo(f"error[{finding.name}]: {finding.message}", err=True)
+    sys.exit(1 if errors else 0)
+
+
+def _show(subject: Subject) -> None:
+    from primus_lint.units import gib
+
+    run = subject.run
+    if run is None:
+        click.echo("the recipe is incomplete: nothing to project")
+        return
+    if subject.target.world_size is None:
+        sizes = subject.legal_world_sizes
+        click.echo(f"no world size is known: give --nodes or --world-size; legal are {sizes or 'none'}")
+        return
+    ledger, accelerator = subject.ledger, subject.accelerator
+    if ledger is not None:
+        capacity = accelerator.visible_hbm_bytes if accelerator else max(r.device_high_bytes for r in ledger.ranks)
+        name = accelerator.label if accelerator else "no GPU kind known"
+        click.echo(f"memory by pipeline rank ({name}, {gib(capacity)} visible)")
+        for rank in ledger.ranks:
+            groups = [("#", "static"), ("=", "persistent"), ("+", "activation"), ("-", "transient")]
+            bar = "".join(sign * round(BAR * rank.total(group) / capacity) for sign, group in groups)
+            band = f"{gib(rank.device_low_bytes)} to {gib(rank.device_high_bytes)}"
+            over = "  OVER" if rank.device_low_bytes > capacity else ""
+            label = f"{rank.pp_rank}" + ("" if rank.dp == "all" else f" {rank.dp} dp rank")
+            click.echo(f"  rank {label:16}|{bar[: BAR + 12]:{BAR}}| {band}{over}")
+        click.echo("  # states  = persistent  + activations  - transients")
+        worst = ledger.worst_rank
+        click.echo(f"items of pipeline rank {worst.pp_rank}")
+        for item_name, item in worst.items.items():
+            if item.bytes:
+                click.echo(f"  {item_name:34}{gib(item.bytes):>12}  {item.formula}")
+    projection = subject.projection
+    if projection is None:
+        click.echo("time: not projected (GPU kind or a needed number is missing)")
+        return
+    click.echo("time of one step")
+    for key, value in projection.breakdown_s.items():
+        if value:
+            click.echo(f"  {key:34}{value * 1e3:>12,.2f} ms")
+    click.echo(
+        f"  iteration {projection.iteration_s:.3f} s [{projection.low_s:.3f}, {projection.high_s:.3f}], "
+        f"{projection.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {projection.model_tflops_per_gpu:,.1f} TFLOP/s/GPU, "
+        f"MFU {projection.mfu:.1%}, bubble {projection.bubble_fraction:.1%}, {projection.source}"
+    )

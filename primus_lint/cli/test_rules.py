@@ -1,0 +1,27 @@
+"""`primus-lint test-rules`: run the examples of rule files, yours or the shipped ones."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False))
+def command(folder: str | None) -> None:
+    """Run the examples of the rules in FOLDER (default: the shipped catalogue)."""
+    from primus_lint import resources
+    from primus_lint.rules.compile import RuleError
+    from primus_lint.rules.examples import run_examples
+
+    try:
+        results = run_examples(folder or resources.data_root("rules"))
+    except RuleError as error:
+        click.echo(f"primus-lint: {error}", err=True)
+        sys.exit(2)
+    failed = [result for result in results if result.problem]
+    for result in failed:
+        click.echo(f"FAILED {result.code} example {result.number}: {result.problem}")
+    click.echo(f"{len(results) - len(failed)} examples passed, {len(failed)} failed")
+    sys.exit(1 if failed else 0)
