@@ -5,15 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.ir.run import Target
+from primus_lint.lower.megatron.versions import VERSIONS, canonical
+from primus_lint.pipeline import Subject
+from primus_lint.readers.batch import RequestError, read_batch
+from primus_lint.rules.engine import check
+from primus_lint.rules.judge import findings_of
+from primus_lint.rules.worlds import LIMIT
 
 if TYPE_CHECKING:
     from primus_lint.rules.finding import Finding
 
-FRAMEWORKS = ("megatron", "primus-megatron")
 
+def evaluate(request: Any, only: str | None = None) -> dict[str, Any]:
+    """Evaluate one request object. Never raises for bad input: `ok` is false and `error` says why.
 
-def evaluate(request: dict[str, Any], only: str | None = None) -> dict[str, Any]:
-    """Evaluate one request object. Never raises for bad input: `ok` is false and `error` says why."""
+    `only` ("legality", "memory", "time") leaves the other parts null.
+    """
     answer: dict[str, Any] = {
         "id": request.get("id") if isinstance(request, dict) else None,
         "ok": False,
@@ -25,58 +32,78 @@ def evaluate(request: dict[str, Any], only: str | None = None) -> dict[str, Any]
         "time": None,
     }
     try:
-        _evaluate(request, only, answer)
-    except BadRequest as error:
+        subject = subject_of(request)
+    except RequestError as error:
         answer["error"] = str(error)
+        return answer
+    answer["ok"] = True
+    if only in (None, "legality"):
+        findings = findings_of(subject) if only is None else check(subject.lowered)
+        findings.sort(key=lambda finding: (finding.stage, finding.order, finding.code))
+        answer["findings"] = [finding_data(finding) for finding in findings]
+        answer["legal"], answer["legal_world_sizes"] = verdict(subject, findings)
+    from primus_lint.report.json_report import memory_data, time_data
+
+    if only in (None, "memory"):
+        answer["memory"] = memory_data(subject)
+    if only in (None, "time"):
+        answer["time"] = time_data(subject)
     return answer
 
 
-class BadRequest(ValueError):
-    """A request that cannot be evaluated; the message says what is wrong and what is legal."""
+def verdict(subject: Subject, findings: list[Finding]) -> tuple[bool | None, list[int] | None]:
+    """Legal or not; without a world size also the legal sizes, and None when only some are."""
+    illegal = any(finding.severity == "error" and is_legality(finding) for finding in findings)
+    if subject.target.world_size is not None:
+        return not illegal, None
+    sizes = [] if illegal else subject.legal_world_sizes
+    if not sizes:
+        return False, sizes
+    return (True if len(sizes) == LIMIT else None), sizes
 
 
-def _evaluate(request: Any, only: str | None, answer: dict[str, Any]) -> None:
-    from primus_lint.lower.megatron import lower
-    from primus_lint.lower.megatron.versions import VERSIONS, canonical
-    from primus_lint.readers.batch import section_of
-    from primus_lint.rules.engine import check
-    from primus_lint.rules.worlds import LIMIT, legal_world_sizes
+def is_legality(finding: Finding) -> bool:
+    """Whether a finding says that the program stops (or builds another model than asked), memory apart."""
+    return finding.code[0] not in "MT"
 
+
+def subject_of(request: Any) -> Subject:
+    """The subject of a request. Raises RequestError."""
     if not isinstance(request, dict):
-        raise BadRequest("a request is a JSON object")
-    framework = request.get("framework", "megatron")
-    if framework not in FRAMEWORKS:
-        raise BadRequest(f"framework {framework!r} is not modelled; legal are {', '.join(FRAMEWORKS)}")
-    version = canonical(request.get("version"))
+        raise RequestError("a request is a JSON object")
+    version = canonical(request.get("version")) if isinstance(request.get("version"), (str, type(None))) else None
     if version is None:
-        raise BadRequest(f"version {request.get('version')!r} is not known; known are {', '.join(VERSIONS)}")
-    target = target_of(request.get("target") or {})
-    section = section_of(request, framework)
-    lowered = lower(section, target, version, framework, request.get("env"), request.get("stack"))
-    findings = check(lowered)
-    answer["ok"] = True
-    answer["findings"] = [finding_data(finding) for finding in findings]
-    illegal = any(finding.severity == "error" and finding.stage < 10 for finding in findings)
-    if target.world_size is not None:
-        answer["legal"] = not illegal
-    else:
-        sizes = [] if illegal else legal_world_sizes(lowered)
-        answer["legal_world_sizes"] = sizes
-        answer["legal"] = False if not sizes else (True if len(sizes) == LIMIT else None)
+        raise RequestError(f"version {request.get('version')!r} is not known; known are {', '.join(VERSIONS)}")
+    for name in ("env", "stack"):
+        if not isinstance(request.get(name), (dict, type(None))):
+            raise RequestError(f"{name} is an object or null")
+    document = read_batch(request)
+    subject = Subject(document, document.sections[0], target_of(request.get("target")), version, ())
+    subject.framework = request.get("framework", "megatron")
+    subject.env = request.get("env")
+    subject.stack = request.get("stack")
+    return subject
 
 
 def target_of(data: Any) -> Target:
-    """The target object of a request. Raises BadRequest for a wrong type."""
+    """The target object of a request. Raises RequestError for a wrong type or an unknown GPU."""
+    from primus_lint.target import canonical_gpu, node_size
+
+    data = data or {}
     if not isinstance(data, dict):
-        raise BadRequest("target is an object with gpu, world_size and gpus_per_node")
-    world = data.get("world_size")
-    if world is not None and (not isinstance(world, int) or isinstance(world, bool) or world < 1):
-        raise BadRequest(f"target.world_size must be a positive whole number, not {world!r}")
-    per_node = data.get("gpus_per_node") or 8
-    if not isinstance(per_node, int) or per_node < 1:
-        raise BadRequest(f"target.gpus_per_node must be a positive whole number, not {per_node!r}")
+        raise RequestError("target is an object with gpu, world_size and gpus_per_node")
+    for name in ("world_size", "gpus_per_node"):
+        value = data.get(name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise RequestError(f"target.{name} must be a positive whole number, not {value!r}")
     gpu = data.get("gpu")
-    return Target(None if gpu is None else str(gpu), world, per_node)
+    if gpu is None:
+        return Target(None, data.get("world_size"), data.get("gpus_per_node") or 8)
+    from primus_lint.hardware import accelerator, names
+
+    if not isinstance(gpu, str) or accelerator(gpu) is None:
+        raise RequestError(f"target.gpu {gpu!r} is not known; known are {', '.join(names())}")
+    return Target(canonical_gpu(gpu), data.get("world_size"), data.get("gpus_per_node") or node_size(gpu))
 
 
 def finding_data(finding: Finding) -> dict[str, Any]:

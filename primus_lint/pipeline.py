@@ -6,7 +6,7 @@ Every arrow is one function; each step runs only when something asks for it. `tu
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.lower.megatron import Lowered, lower
 from primus_lint.lower.megatron.versions import DEFAULT, canonical
@@ -69,15 +69,18 @@ class Subject:
         self.version = version
         self.assumed = assumed
         self.framework = "primus-megatron" if document.format.startswith("primus") else "megatron"
+        self.env: Mapping[str, str] | None = None  # the whole environment of a rank; None: what the launcher sets
+        self.stack: Mapping[str, Any] | None = None  # arch, te, torch, where known
+        if document.env and document.format != "batch":
+            from primus_lint.lower.megatron import launcher_env
+
+            own = {name: value.value for name, value in document.env.items()}
+            values = {key: value.value for key, value in section.values.items()}
+            self.env = {**launcher_env(self.framework, values), **own}
 
     @cached_property
     def lowered(self) -> Lowered:
-        env = {name: value.value for name, value in self.document.env.items()} if self.document.env else None
-        if env is not None:
-            from primus_lint.lower.megatron import launcher_env
-
-            env = {**launcher_env(self.framework, {k: v.value for k, v in self.section.values.items()}), **env}
-        return lower(self.section, self.target, self.version, self.framework, env)
+        return lower(self.section, self.target, self.version, self.framework, self.env, self.stack)
 
     @property
     def run(self) -> Run | None:
@@ -112,7 +115,9 @@ class Subject:
         from primus_lint.ir.run import Target
 
         target = Target(self.target.gpu, world_size, self.target.gpus_per_node)
-        return Subject(self.document, self.section, target, self.version, self.assumed)
+        other = Subject(self.document, self.section, target, self.version, self.assumed)
+        other.framework, other.env, other.stack = self.framework, self.env, self.stack
+        return other
 
 
 def ledger_of(run: Run | None, accelerator: Accelerator | None) -> Ledger | None:
