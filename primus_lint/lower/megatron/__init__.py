@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.lower.megatron import adjust
+from primus_lint.lower.megatron import adjust, features  # features: registers its symbols
 from primus_lint.lower.megatron.build import build_run, vendor_of
 from primus_lint.lower.megatron.namespace import Namespace
 from primus_lint.lower.megatron.tables import defaults
+
+assert features
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
