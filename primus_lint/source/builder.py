@@ -59,6 +59,7 @@ class TreeBuilder:
         self.documents = 0
         self.anchors: dict[str, Node] = {}
         self.aliased = False
+        self.merged = 0  # entries that `<<` has brought in
         self.keys_only: list[Node] = []  # `<<` and `=`: good as keys, refused elsewhere
 
     def _problem(self, code: str, message: str, span: Span, *related: tuple[str, Span], fatal: bool = True) -> None:
@@ -68,6 +69,10 @@ class TreeBuilder:
         """Read the text to its end, or to what stops it: then there are no roots and the last problem says why."""
         try:
             self._read()
+            if "\t" in self.text or "\ufeff" in self.text:
+                from primus_lint.source.strict import strict_problems
+
+                self.problems += strict_problems(self.text, self.roots)
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             self.roots = []
             self.problems.append(syntax_problem(error, self.text, in_bytes=_IN_BYTES))
@@ -235,7 +240,11 @@ class TreeBuilder:
         if merges:
             from primus_lint.source.merge import merged_entries
 
-            entries, problems = merged_entries(node)
+            room = MAX_NODES - self.merged
+            entries, problems = merged_entries(node, room)
+            if len(entries) > room:
+                raise _Stop(Problem("alias-bomb", f"`<<` merges more than {MAX_NODES} entries", node.span))
+            self.merged += len(entries)
             node.entries = entries
             self.problems += problems
 

@@ -111,10 +111,8 @@ def _delete_flow(doc: SpanDoc, parts: list[tuple[int, int]], index: int) -> list
     last_comma = [Splice(before, before + 1, "")] if behind is None and before is not None else []
     if own_lines and line_end(text, end) == line_end(text, stop):
         return [*last_comma, delete_lines(doc, start, stop)]
-    if behind is not None:
-        while text[stop : stop + 1] == " ":
-            stop += 1
-        return [Splice(start, stop, "")]
-    if before is not None and not text[before + 1 : start].strip():
+    if behind is None and before is not None and not text[before + 1 : start].strip():
         return [Splice(before, end, "")]
-    return [*last_comma, Splice(start, end, "")]
+    while text[stop : stop + 1] == " ":
+        stop += 1
+    return [*last_comma, Splice(start, stop, "")]

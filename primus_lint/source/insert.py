@@ -73,7 +73,9 @@ def insert_item(doc: SpanDoc, sequence_path: tuple[Any, ...], index: int, value:
     node, text = place.node, doc.source.text
     if node.kind == "scalar" and node.value is None and not node.is_alias and index == 0:
         return replace_node(doc, place, f"[{value}]")
-    if node.kind != "sequence" or node.is_alias or not 0 <= index <= len(node.items) or "\n" in value:
+    if node.is_alias:
+        return EditError(f"{name(sequence_path)} is the alias {node.raw}")
+    if node.kind != "sequence" or not 0 <= index <= len(node.items) or "\n" in value:
         return EditError(f"{name(sequence_path)} is no list with place for an item {index}")
     if node.style == "flow":
         if not node.items:
@@ -119,7 +121,9 @@ def _into(doc: SpanDoc, path: tuple[Any, ...], key: Any, value: str, comment: st
     if isinstance(place, EditError):
         return place
     node = place.node
-    if node.kind == "mapping" and not node.is_alias:
+    if node.is_alias:
+        return EditError(f"{name(path)} is the alias {node.raw}")
+    if node.kind == "mapping":
         taken = _taken(node, key)
         if taken is not None:
             return taken
@@ -127,7 +131,7 @@ def _into(doc: SpanDoc, path: tuple[Any, ...], key: Any, value: str, comment: st
             insert = _before if first else _after
             return insert(doc, node, node.own_entries[0 if first else -1], key, value, comment)
         return _into_empty(doc, place, key, value, comment)
-    if node.kind == "scalar" and node.value is None and not node.is_alias:
+    if node.kind == "scalar" and node.value is None:
         if place.parent is None and node.is_absent:
             return [_at_end(doc, key, value, comment)]
         return _into_empty(doc, place, key, value, comment)

@@ -11,12 +11,12 @@ from primus_lint.source.text import Problem
 _keeps_order: bool | None = None
 
 
-def merged_entries(node: Node) -> tuple[list[Entry], list[Problem]]:
+def merged_entries(node: Node, room: int) -> tuple[list[Entry], list[Problem]]:
     """Effective entries of a mapping that has `<<`: the merged ones first, then its own; and what is wrong.
 
     Of one key in several mappings of a `<<: [*a, *b]` the first won up to PyYAML 6.0.3, as the merge specification
     says. Since 6.0.4 the last wins, save for names of one character (it compares the identity of key strings), so
-    the outcome depends on the version and is reported.
+    the outcome depends on the version and is reported. Stops at more than `room` entries.
     """
     merged: list[Entry] = []
     problems: list[Problem] = []
@@ -30,10 +30,13 @@ def merged_entries(node: Node) -> tuple[list[Entry], list[Problem]]:
             message = f"`<<` merges a mapping or a list of mappings, not a {bad.kind}"
             problems.append(Problem("merge-key-invalid", message, bad.span))
             continue
-        problems += _conflicts(sources)
+        if sum(len(source.entries) for source in sources) <= room:
+            problems += _conflicts(sources)
         if value.kind == "sequence" and len(sources) > 1 and not _list_merge_keeps_order():
             sources = sources[::-1]
         for source in sources:
+            if len(merged) > room:
+                return merged, problems
             merged += [Entry(each.key, each.value, True) for each in source.entries]
     if len(merged) > 1 and _list_merge_keeps_order():
         merged = _first_of_each(merged)

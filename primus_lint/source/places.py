@@ -179,15 +179,32 @@ def line_break(doc: SpanDoc, at: int) -> str:
 
 
 def delete_lines(doc: SpanDoc, start: int, end: int) -> Splice:
-    """Remove the lines from the one of `start` to the one of `end`; a text without a last line break stays so."""
+    """Remove the lines from the one of `start` to the one of `end`; a text without a last line break stays so.
+
+    A block scalar right above keeps its value: it neither loses its last line break, nor wins empty lines.
+    """
     text = doc.source.text
     first, after = line_start(text, start), next_line(text, end)
-    if line_end(text, end) == len(text) and first > 0 and text[-1:] not in ("\r", "\n"):
-        before = previous_line_end(text, first)
-        scalars = (node for root in doc.roots for node in root.walk() if node.style in ("literal", "folded"))
-        if not any(line_start(text, node.end) == line_start(text, before) for node in scalars):
-            first = before  # (a block scalar on the line above would lose its final line break)
+    if first == 0:
+        return Splice(first, after, "")
+    above = previous_line_end(text, first)
+    scalar = _block_scalar_at(doc, line_start(text, above))
+    if scalar is None and line_end(text, end) == len(text) and text[-1] not in "\r\n":
+        return Splice(above, after, "")
+    if scalar is not None and "+" in scalar.raw[1:3]:
+        while after < len(text) and not text[after : line_end(text, after)].strip(" "):
+            after = next_line(text, after)
     return Splice(first, after, "")
+
+
+def _block_scalar_at(doc: SpanDoc, line: int) -> Node | None:
+    """The block scalar that ends on the line that begins at `line`."""
+    text = doc.source.text
+    for root in doc.roots:
+        for node in root.walk():
+            if node.style in ("literal", "folded") and line_start(text, node.end) == line:
+                return node
+    return None
 
 
 def replace_keeping_comment(text: str, start: int, end: int, new: str) -> Splice:

@@ -75,7 +75,7 @@ class SourceText:
 
     @classmethod
     def from_bytes(cls, path: str, data: bytes) -> SourceText:
-        """Decode; never raises. UTF-16 and UTF-32 are read by their byte order mark and reported, not fatal."""
+        """Decode; never raises. UTF-16 is read by its byte order mark, as PyYAML reads it, and reported."""
         for mark, encoding in _BOMS:
             if data.startswith(mark):
                 return cls._decode(path, data, encoding, mark)
@@ -98,7 +98,7 @@ class SourceText:
         problems: tuple[Problem, ...] = ()
         if encoding != "utf-8":
             message = f"the file is {encoding.upper()}: a program that opens it as UTF-8 text cannot read it"
-            problems = (Problem("not-utf8", message, Span(0, 0), fatal=False),)
+            problems = (Problem("not-utf8", message, Span(0, 0), fatal=encoding.startswith("utf-32")),)
         try:
             text = body.decode(encoding)
         except UnicodeDecodeError as error:
