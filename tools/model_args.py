@@ -146,9 +146,7 @@ def model_table(catalogue: dict[str, Any], providers: dict[str, Any]) -> dict[st
         if unlike is not None:
             entry["unlike"] = unlike
         models[name] = entry
-    aliases = {
-        preset: [facts["public"]] for preset, facts in catalogue["presets"].items() if facts.get("public")
-    }
+    aliases = {preset: [facts["public"]] for preset, facts in catalogue["presets"].items() if facts.get("public")}
     for flavor, facts in catalogue["torchtitan_flavors"].items():
         aliases[flavor] = [facts["public"]]
     return {

@@ -1,6 +1,6 @@
 """Take a snapshot of a Primus checkout's presets: facts only (key, value, place), no comments, no licence text.
 
-    python tools/snapshot_primus.py CHECKOUT --version fd1eeabb [--output PATH]
+python tools/snapshot_primus.py CHECKOUT --version fd1eeabb [--output PATH]
 """
 
 from __future__ import annotations

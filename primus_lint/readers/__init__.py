@@ -46,13 +46,11 @@ def read(
         return read_megatron_yaml(source, env=env, set_values=set_values, model=model, version=version)
     from primus_lint.readers.primus import read_primus
 
-    return read_primus(
-        source, env=env, set_values=set_values, primus_root=primus_root, snapshot=snapshot, model=model
-    )
+    return read_primus(source, env=env, set_values=set_values, primus_root=primus_root, snapshot=snapshot, model=model)
 
 
 def format_of(source: SourceText) -> str:
-    """"shell", "megatron-yaml" or "primus" (any other YAML is read as "primus" and turns out to be no recipe)."""
+    """ "shell", "megatron-yaml" or "primus" (any other YAML is read as "primus" and turns out to be no recipe)."""
     suffix = os.path.splitext(source.path)[1].lower()
     text = source.text
     if suffix in SHELL_SUFFIXES or (suffix not in YAML_SUFFIXES and _shebang(text)):

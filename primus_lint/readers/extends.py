@@ -61,7 +61,7 @@ def extend(store: Store, body: Body, layer: str, stack: tuple[str, ...]) -> Chai
         chain.sources[body.path] = body.source
     own = body.branch
     if "bases" in own:
-        chain.problems.append(_bases(own["bases"], body.path))
+        chain.problems.append(_bases(own["bases"], body))
     named = own.get("extends")
     if named is None:
         chain.branch = own
@@ -92,17 +92,14 @@ def _problem(code: str, message: str, path: str, origin: Origin, fatal: bool = T
     return LocatedProblem(code, message, path, span, origin.line, origin.column, fatal, origin.key_path)
 
 
-def _bases(node: Value | Branch, path: str) -> LocatedProblem:
-    origin = node.origins[0]
+def _bases(node: Value | Branch, body: Body) -> LocatedProblem:
     names = node.value if type(node) is Value else None
     names = [names] if isinstance(names, str) else names
     shown = ", ".join(map(str, names)) if isinstance(names, list) else "the parent"
     message = f"`bases` is no longer read (it became `extends`): {shown} is not loaded, the built-in defaults apply"
-    line, column = origin.line, origin.column
-    span = origin.key_span
-    if span is not None and origin.span is not None and line:  # point at the key
-        column = max(1, column - (origin.span[0] - span[0])) if origin.span[0] - span[0] < column else 1
-    return LocatedProblem("bases-not-read", message, path, span, line, column, False, origin.key_path)
+    line, column = body.keys_at["bases"]
+    span = node.origins[0].key_span
+    return LocatedProblem("bases-not-read", message, body.path, span, line, column, False, ("bases",))
 
 
 def _parents(named: Value | Branch, chain: Chain, path: str) -> list[tuple[str, Origin]]:

@@ -22,10 +22,11 @@ class Body:
     branch    the tree; empty when the file is not a mapping
     problems  what is wrong in this file
     used      environment variables it consulted, with the value found (None: unset)
+    keys_at   line and column of the top-level keys
     mapping   is the file a mapping at all?
     """
 
-    __slots__ = ("branch", "mapping", "path", "problems", "source", "used")
+    __slots__ = ("branch", "keys_at", "mapping", "path", "problems", "source", "used")
 
     def __init__(self, path: str, source: SourceText | None = None) -> None:
         self.path = path
@@ -33,6 +34,7 @@ class Body:
         self.branch = Branch()
         self.problems: list[LocatedProblem] = []
         self.used: dict[str, str | None] = {}
+        self.keys_at: dict[str, tuple[int, int]] = {}
         self.mapping = True
 
 
@@ -49,7 +51,9 @@ def body_of_text(doc: SpanDoc, layer: str, env: Mapping[str, str]) -> Body:
     key that is no string, a variable that is unset and has no default."""
     source = doc.source
     body = Body(source.path, source)
-    body.problems = [source_problem(problem, source) for problem in doc.problems]
+    body.problems = [
+        source_problem(problem, source) for problem in doc.problems if problem.code != "non-string-key"
+    ]  # those are fatal here: see below
     root = doc.root
     if root is None or root.kind != "mapping":
         body.mapping = False
@@ -58,6 +62,9 @@ def body_of_text(doc: SpanDoc, layer: str, env: Mapping[str, str]) -> Body:
             body.problems.append(LocatedProblem("not-a-mapping", f"the file {what}", source.path, None, 1, 1, True))
         return body
     body.branch = _TextReader(body, source, layer, env).branch(root, (), ())
+    body.keys_at = {
+        entry.key.value: source.position(entry.key.start) for entry in root.entries if entry.key.kind == "scalar"
+    }
     return body
 
 
@@ -134,6 +141,7 @@ def body_of_facts(
     text of that file is at hand and spans are filled in."""
     body = Body(path, source)
     body.branch = _facts_branch(body, entries, layer, env, (), ())
+    body.keys_at = {entry[0]: (entry[1], entry[2]) for entry in entries}
     return body
 
 
@@ -144,13 +152,15 @@ def _facts_branch(
     result = Branch(origins)
     path = body.path
     starts = body.source.line_starts if body.source is not None else None
+    text = body.source.text if body.source is not None else ""
     for entry in entries:
         name, key_line, key_column, line, column, length, value = entry[:7]
         key_path = (*parent, name)
         key_span = span = None
         if starts is not None:
             at = starts[key_line - 1] + key_column - 1
-            key_span = (at, at + len(name))
+            quotes = 2 if text[at : at + 1] in ("'", '"') else 0
+            key_span = (at, at + len(name) + quotes)
             at = starts[line - 1] + column - 1
             span = (at, at + length)
         if type(value) is dict:
@@ -172,5 +182,3 @@ def _facts_branch(
             value, (Origin(layer, value, path, key_path, key_span, span, line, column, raw, variable),)
         )  # fmt: skip
     return result
-
-

@@ -65,7 +65,7 @@ def model_facts(name: str) -> dict[str, Any] | None:
     if found is None:
         return None
     text = _text()
-    needle = f"{_INDENT}{found}\": "
+    needle = f'{_INDENT}{found}": '
     at = text.find(needle, text.find('\n "models": ')) + len(needle)
     facts: dict[str, Any] = json.loads(text[at : text.find("\n", at)].rstrip(","))
     facts["name"] = found

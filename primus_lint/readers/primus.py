@@ -88,7 +88,7 @@ def read_primus(
             section = resolve_module(name, node, store, result, cli, model)
             if section is not None:
                 result.sections.append(section)
-    else:
+    elif modules is not None or not orphan:
         result.problems.append(_at(modules, source.path, "modules-type", "`modules` is not a mapping", True))
     return result
 
@@ -213,5 +213,3 @@ def _set(tree: Branch, key: str, value: Any, raw: str | None) -> None:
         tree = child
     raw = str(value) if raw is None else raw
     tree[parts[-1]] = Value(value, (Origin("cli", value, COMMAND_LINE, tuple(parts), raw=raw),))
-
-

@@ -141,9 +141,7 @@ def _given(source: SourceText, words: list[Field], version: str | None) -> tuple
     return given, stray
 
 
-def _origin(
-    source: SourceText, key: Field, value: Field | None, layer: str, path: tuple[str | int, ...]
-) -> Origin:
+def _origin(source: SourceText, key: Field, value: Field | None, layer: str, path: tuple[str | int, ...]) -> Origin:
     field = key if value is None else value
     line, column = source.position(field.at)
     key_span = (key.start, key.end) if key.start >= 0 else None

@@ -200,5 +200,3 @@ def _matching(text: str, at: int, opener: str, closer: str) -> int:
                 return at + 1
         at += 1
     return len(text)
-
-

@@ -42,7 +42,7 @@ class Snapshot:
 
     def facts(self, name: str) -> dict[str, Any] | None:
         """{"digest", "keys"} of a preset; None if the snapshot has no such file."""
-        needle = f"{_INDENT}{name}\": "
+        needle = f'{_INDENT}{name}": '
         at = self._text.find(needle)
         if at < 0:
             return None
