@@ -98,10 +98,24 @@ def precision_arch(v: Namespace) -> int:
     return 9 if v.get("fp8") else 0
 
 
-@derived("fp8_recipe", "fp8")
-def fp8_rows(v: Namespace) -> int:
-    """What the rows of an FP8 GEMM input must be a multiple of: 32 for MXFP8, 8 for the others."""
-    return 32 if v["fp8_recipe"] == "mxfp8" else 8
+@derived("fp8_recipe", "fp8", "sequence_parallel")
+def fp8_multiple(v: Namespace) -> int:
+    """What tokens and widths of an FP8 GEMM input must be a multiple of.
+
+    8 tokens for tensor scaling, 32 for MXFP8; 128 when block-scaled input is gathered over tensor ranks.
+    Source: TransformerEngine 2.11, `assert_dim_for_fp8_exec`, `assert_dim_for_all_gather` and the quantizers.
+    """
+    if v["fp8_recipe"] == "mxfp8":
+        return 32
+    return 128 if v["fp8_recipe"] == "blockwise" and v["sequence_parallel"] else 8
+
+
+@derived("transformer_impl", "hybrid_layer_pattern")
+def te_layers(v: Namespace) -> bool:
+    """Whether all linear layers are TransformerEngine's (not local, no Mamba layers, no Primus-Turbo GEMM)."""
+    hybrid = v.get("hybrid_layer_pattern") or v.get("hybrid_override_pattern") or v.get("is_hybrid_model")
+    turbo = v.get("enable_primus_turbo") and v.get("use_turbo_gemm")
+    return v["transformer_impl"] == "transformer_engine" and not hybrid and not turbo
 
 
 @derived("swiglu", "squared_relu", "quick_geglu")
