@@ -52,6 +52,15 @@ OWN_KINDS = {
     "qwen3-next-80b-a3b": "gated delta net in three of four layers, gated attention output",
     "qwen3.5-35b-a3b": "gated delta net in three of four layers, gated attention output",
 }
+# Facts that the catalogue leaves open and Megatron's default would get wrong; from the models' public configuration.
+_NO_BIAS = {"add_bias_linear": False, "add_qkv_bias": False}
+ADDED: dict[str, dict[str, Any]] = {
+    "gemma4-31b": {"normalization": "RMSNorm", **_NO_BIAS},
+    "grok-1": _NO_BIAS,
+    "grok-2": _NO_BIAS,
+    "lfm2-8b-a1b": _NO_BIAS,
+    "mistral-7b": {"normalization": "RMSNorm", "swiglu": True, "qk_layernorm": False, **_NO_BIAS},
+}
 
 
 def model_args(name: str, model: dict[str, Any], providers: dict[str, Any]) -> dict[str, Any]:
@@ -82,6 +91,7 @@ def model_args(name: str, model: dict[str, Any], providers: dict[str, Any]) -> d
     if model.get("mtp"):
         args["mtp_num_layers"] = model["mtp"]
     args.update(_provider(model, providers))
+    args.update(ADDED.get(name, {}))
     if args.get("hybrid_override_pattern") or "heads" not in model:
         args["position_embedding_type"] = "none"
         args.pop("rotary_base", None)
