@@ -99,15 +99,15 @@ def context_parallel(context: Context, block: Block, forward: Pair, backward: Pa
     kind = parallel.cp_comm_type
     if kind.startswith("a2a"):
         moved = (query + key_value + output) * held * size
-        exchange = device.collective("all_to_all", moved, group)
+        exchange = device.collective("all_to_all", moved, group, cost.CP)
         block.forward.add(cost.CP, exchange)
         block.backward.add(cost.CP, exchange)
         return
     if kind == "all_gather":
         whole = key_value * held * size * group.size
-        block.forward.add(cost.CP, device.collective("all_gather", whole, group))
-        block.backward.add(cost.CP, device.collective("all_gather", whole, group))
-        block.backward.add(cost.CP, device.collective("reduce_scatter", whole, group))
+        block.forward.add(cost.CP, device.collective("all_gather", whole, group, cost.CP))
+        block.backward.add(cost.CP, device.collective("all_gather", whole, group, cost.CP))
+        block.backward.add(cost.CP, device.collective("reduce_scatter", whole, group, cost.CP))
         return
     steps = group.size - 1
     step = device.send(key_value * held * size, group)
@@ -132,14 +132,16 @@ def expert_parallel(context: Context, block: Block, shared: Block) -> None:
         dispatch, combine = device.deep_ep(context.held.local, experts, hidden * size, context.place.ep)
     elif experts.dispatcher == "allgather":
         whole = context.held.local * hidden * size * context.place.ep.size
-        dispatch = device.collective("all_gather", whole, context.place.ep)
-        combine = device.collective("reduce_scatter", whole, context.place.ep)
+        dispatch = device.collective("all_gather", whole, context.place.ep, cost.EP)
+        combine = device.collective("reduce_scatter", whole, context.place.ep, cost.EP)
     else:
-        dispatch = combine = device.collective("all_to_all", routed.sent * hidden * size, context.place.ep)
-        counts = device.collective("all_gather", experts.num_experts * 4 * context.place.ep.size, context.place.ep)
+        dispatch = combine = device.collective("all_to_all", routed.sent * hidden * size, context.place.ep, cost.EP)
+        counts = device.collective(
+            "all_gather", experts.num_experts * 4 * context.place.ep.size, context.place.ep, cost.EP
+        )
         dispatch = (dispatch[0] + counts[0], dispatch[1] + counts[1])
-    gather = device.collective("all_gather", routed.rows * hidden * size, context.place.etp)
-    scatter = device.collective("reduce_scatter", routed.rows * hidden * size, context.place.etp)
+    gather = device.collective("all_gather", routed.rows * hidden * size, context.place.etp, cost.EP)
+    scatter = device.collective("reduce_scatter", routed.rows * hidden * size, context.place.etp, cost.EP)
     exchange = (
         dispatch[0] + combine[0] + gather[0] + scatter[0],
         dispatch[1] + combine[1] + gather[1] + scatter[1],

@@ -30,6 +30,7 @@ class Block(NamedTuple):
     weight: Cost
     weights: Any = 0
     experts: Any = 0
+    launches: tuple[int, int] = (0, 0)  # kernels that the host launches, forward and backward
 
     def plus(self, other: Block) -> Block:
         return Block(
@@ -38,6 +39,7 @@ class Block(NamedTuple):
             self.weight + other.weight,
             self.weights + other.weights,
             self.experts + other.experts,
+            (self.launches[0] + other.launches[0], self.launches[1] + other.launches[1]),
         )
 
 
@@ -67,7 +69,7 @@ def linear(context: Context, gemm: Gemm) -> Block:
     device, dtype = context.device, dtype_of(context, gemm)
     kind = cost.GROUPED_GEMM if gemm.is_grouped else cost.GEMM
     forward, dgrad, wgrad = device.gemm(gemm, dtype)
-    block = Block(Cost({kind: forward}), Cost({kind: dgrad}), Cost({kind: wgrad}))
+    block = Block(Cost({kind: forward}), Cost({kind: dgrad}), Cost({kind: wgrad}), launches=(1, 2))
     if gemm.low_precision and context.fp8:
         casts = traffic.fp8_casts(context.run, gemm)
         block.forward.add(cost.MEMORY, device.memory(casts.forward_bytes, casts.forward_kernels))
@@ -86,12 +88,14 @@ def total(context: Context, gemms: list[Gemm], moved: traffic.Traffic) -> Block:
     return block
 
 
-def memory_bound(context: Context, moved: traffic.Traffic) -> Block:
+def memory_bound(context: Context, moved: traffic.Traffic, kind: str = "elementwise") -> Block:
+    """Memory-bound work; `kind` is "elementwise", "permute" or "cross_entropy"."""
     device = context.device
     return Block(
-        Cost({cost.MEMORY: device.memory(moved.forward_bytes, moved.forward_kernels)}),
-        Cost({cost.MEMORY: device.memory(moved.backward_bytes, moved.backward_kernels)}),
+        Cost({cost.MEMORY: device.memory(moved.forward_bytes, moved.forward_kernels, kind)}),
+        Cost({cost.MEMORY: device.memory(moved.backward_bytes, moved.backward_kernels, kind)}),
         Cost(),
+        launches=(moved.forward_kernels, moved.backward_kernels),
     )
 
 
@@ -125,10 +129,34 @@ def attention_shape(run: Run) -> AttentionShape:
 def attention_core(context: Context) -> Block:
     """The attention core with its context-parallel communication. It has no weights: the backward is one piece."""
     shape = attention_shape(context.run)
+    if unfused(context.run):
+        return unfused_core(context, shape)
     forward, backward = context.device.attention(shape, context.run)
-    block = Block(Cost({cost.ATTENTION: forward}), Cost({cost.ATTENTION: backward}), Cost())
+    block = Block(Cost({cost.ATTENTION: forward}), Cost({cost.ATTENTION: backward}), Cost(), launches=(2, 4))
     comm.context_parallel(context, block, forward, backward)
     return block
+
+
+def unfused(run: Run) -> bool:
+    """Whether attention runs as two products and a softmax (`local` or `unfused` back end) and not as one kernel."""
+    kernels = run.kernels
+    if kernels.turbo_attention:
+        return False
+    return kernels.attention_backend in ("unfused", "local") or kernels.implementation == "local"
+
+
+def unfused_core(context: Context, shape: AttentionShape) -> Block:
+    """Scores, softmax, weighted values: the whole square is computed and kept in memory (no causal saving)."""
+    rows = shape.batch * shape.heads * shape.seq_length * shape.share
+    scores = shapes.Gemm("scores", rows, shape.seq_length, shape.key_dim, low_precision=False)
+    values = shapes.Gemm("values", rows, shape.value_dim, shape.seq_length, low_precision=False)
+    block = memory_bound(context, traffic.softmax(context.run, rows * shape.seq_length))
+    for gemm in (scores, values):
+        forward, dgrad, wgrad = context.device.gemm(gemm, dtype_of(context, gemm))
+        block.forward.add(cost.ATTENTION, forward)
+        block.backward.add(cost.ATTENTION, dgrad)
+        block.backward.add(cost.ATTENTION, wgrad)
+    return block._replace(launches=(block.launches[0] + 2, block.launches[1] + 4))
 
 
 def attention_half(context: Context) -> Block:
@@ -153,6 +181,8 @@ def expert_half(context: Context) -> Block:
     gemms = [shapes.router_gemm(run.model, context.held), *shapes.expert_gemms(run.model, run.parallel, routed)]
     moved = traffic.moe_block(run, experts, run.parallel, context.held, routed)
     block = total(context, gemms, moved)
+    permuted = traffic.permutations(run, experts, context.held, routed)
+    block = block.plus(memory_bound(context, permuted, "permute"))
     shared = Block(Cost(), Cost(), Cost())
     if experts.shared_expert_intermediate_size:
         width = experts.shared_expert_intermediate_size
@@ -175,7 +205,8 @@ def head(context: Context) -> Block | None:
     gemm = shapes.head_gemm(run.model, run.parallel, context.held)
     if gemm is None:
         return None
-    block = linear(context, gemm).plus(memory_bound(context, traffic.loss_block(run, context.held, gemm.m * gemm.n)))
+    block = linear(context, gemm).plus(memory_bound(context, traffic.final_norm(run, context.held)))
+    block = block.plus(memory_bound(context, traffic.cross_entropy(run, gemm.m * gemm.n), "cross_entropy"))
     comm.loss(context, block)
     return block._replace(weights=0)  # counted once per stage, see `layers.vocabulary_weights`
 

@@ -49,8 +49,8 @@ def gradient_bytes(run: Run, elements: Any) -> Any:
 def reduce_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any) -> Pair:
     """Seconds of the gradient collectives of a rank: reduce-scatter with a sharded optimizer, else all-reduce."""
     operation = "all_reduce" if run.optimizer.sharding == "none" else "reduce_scatter"
-    dense = device.collective(operation, gradient_bytes(run, weights), place.data)
-    expert = device.collective(operation, gradient_bytes(run, experts), place.expert_data)
+    dense = device.collective(operation, gradient_bytes(run, weights), place.data, DP)
+    expert = device.collective(operation, gradient_bytes(run, experts), place.expert_data, DP)
     return dense[0] + expert[0], dense[1] + expert[1]
 
 
@@ -59,8 +59,8 @@ def gather_transfer(run: Run, device: Device, place: Placement, weights: Any, ex
     if run.optimizer.sharding == "none":
         return 0.0, 0.0
     size = 1 if run.precision.fp8_param else _BYTES[run.precision.params_dtype]
-    dense = device.collective("all_gather", weights * size, place.data)
-    expert = device.collective("all_gather", experts * size, place.expert_data)
+    dense = device.collective("all_gather", weights * size, place.data, DP)
+    expert = device.collective("all_gather", experts * size, place.expert_data, DP)
     return dense[0] + expert[0], dense[1] + expert[1]
 
 
@@ -101,11 +101,11 @@ def fsdp(
     if run.optimizer.sharding != "fsdp2" and not _fully_sharded(run):
         return total
     size = _BYTES[run.precision.params_dtype]
-    dense = device.collective("all_gather", weights * size, place.data)
-    expert = device.collective("all_gather", experts * size, place.expert_data)
+    dense = device.collective("all_gather", weights * size, place.data, FSDP)
+    expert = device.collective("all_gather", experts * size, place.expert_data, FSDP)
     gather = dense[0] + expert[0], dense[1] + expert[1]
-    dense = device.collective("reduce_scatter", gradient_bytes(run, weights), place.data)
-    expert = device.collective("reduce_scatter", gradient_bytes(run, experts), place.expert_data)
+    dense = device.collective("reduce_scatter", gradient_bytes(run, weights), place.data, FSDP)
+    expert = device.collective("reduce_scatter", gradient_bytes(run, experts), place.expert_data, FSDP)
     both = gather[0] + dense[0] + expert[0], gather[1] + dense[1] + expert[1]
     parts = max(layers, 1)
     for transfer, window in ((gather, forward_s), (both, backward_s)):

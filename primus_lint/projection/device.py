@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import maximum, minimum
+from primus_lint.formula import is_scalar, maximum, minimum
+from primus_lint.hardware import collectives, node_type, rates
 from primus_lint.projection import cost
+from primus_lint.projection.placement import boundary_crosses_node
 
 if TYPE_CHECKING:
+    from primus_lint.hardware.rates import Seconds
+    from primus_lint.hardware.records import Accelerator, NodeType
     from primus_lint.ir.run import MixtureOfExperts, Run
     from primus_lint.projection.compute import AttentionShape, Block
     from primus_lint.projection.cost import Pair
@@ -20,11 +24,11 @@ if TYPE_CHECKING:
 # Communication kernels run on compute units: DeepSeek-V3 gives 20 of the 132 SMs of an H800 to them (arXiv 2412.19437,
 # section 3.2); NCCL's default of up to 32 channels is of the same size. What overlaps is slowed by that share.
 CONTENTION = 20 / 132
-# Host time to launch one operation from eager PyTorch: dispatch, autograd and driver, 5 to 25 us by public lessons on
-# the dispatcher; 10 us is the geometric middle.
+# Host time to launch one operation from eager PyTorch (Python, dispatcher, autograd, driver): 5 to 25 us in public
+# accounts of the dispatcher; 10 us is about their geometric mean.
 HOST_LAUNCH_S = 10e-6
-EFFICIENCY = {"gemm": 0.6, "grouped": 0.45, "attention": 0.4, "memory": 0.8}  # shares of peak when nothing is measured
-SPREAD = 0.25
+HOST_SPREAD = 0.75
+_FP8_RECIPES = {"blockwise": "fp8_blockwise", "mxfp8": "mxfp8"}
 
 
 class Device:
@@ -32,93 +36,162 @@ class Device:
 
     __slots__ = ("accelerator", "contention", "domain_gpus", "node", "notes", "run", "tiers")
 
-    def __init__(self, accelerator: Any, node: Any, run: Run) -> None:
+    def __init__(self, accelerator: Accelerator, node: NodeType | None, run: Run) -> None:
         self.accelerator = accelerator
-        self.node = node
+        self.node = node if node is not None else _node(accelerator, run)
         self.run = run
         self.contention = CONTENTION
-        self.domain_gpus = run.target.gpus_per_node
+        self.domain_gpus = _domain(self.node, run)
         self.tiers: dict[str, set[str]] = {}
         self.notes: list[str] = []
 
     @property
     def source(self) -> str:
-        return "simulated"
+        """ "simulated": rates are fits, transfers or constants; "mixed": some are measured shapes of this device."""
+        kinds = (cost.GEMM, cost.GROUPED_GEMM, cost.ATTENTION)
+        return "mixed" if any("measured" in self.tiers.get(kind, ()) for kind in kinds) else "simulated"
 
-    def _used(self, kind: str, tier: str) -> None:
-        self.tiers.setdefault(kind, set()).add(tier)
-
-    def _peak(self, dtype: str) -> float:
-        peaks = self.accelerator.peak_flops
-        return float(peaks.get(dtype) or peaks["bf16"])
+    def _pair(self, kind: str, seconds: Seconds) -> Pair:
+        """Seconds with the half-width of their band (the larger side of it in ratio), noting the tier."""
+        self.tiers.setdefault(kind, set()).add(seconds.tier)
+        spread = maximum(seconds.high, 1 / seconds.low) - 1
+        return seconds.time_s, seconds.time_s * spread
 
     def peak_flops(self, run: Run) -> float:
         """Dense peak of the number format that the layers compute in, FLOP/s."""
-        precision = run.precision
-        if precision.fp4 is not None:
-            return self._peak("fp4")
-        return self._peak("fp8" if precision.fp8 is not None else precision.params_dtype)
+        precision, peaks = run.precision, self.accelerator.peak_flops
+        dtype = "fp4" if precision.fp4 is not None else "fp8" if precision.fp8 is not None else precision.params_dtype
+        return peaks.get(dtype) or peaks["bf16"]
+
+    def dtype(self, name: str) -> str:
+        """The number format of hardware_db: FP8 by recipe."""
+        if name == "fp8":
+            return _FP8_RECIPES.get(self.run.precision.fp8_recipe, "fp8")
+        return name if name in rates.ELEMENT_BYTES else "fp32"
 
     def gemm(self, gemm: Gemm, dtype: str) -> tuple[Pair, Pair, Pair]:
         """Forward, dgrad and wgrad of one product."""
-        kind = "grouped" if gemm.is_grouped else "gemm"
-        self._used(cost.GROUPED_GEMM if gemm.is_grouped else cost.GEMM, "peak")
-        seconds = gemm.flops / (self._peak(dtype) * EFFICIENCY[kind])
-        pair = seconds, seconds * SPREAD
-        return pair, pair, pair
+        acc, name = self.accelerator, self.dtype(dtype)
+        if gemm.is_grouped:
+            kind = cost.GROUPED_GEMM
+            times = [
+                rates.grouped_gemm_time_s(acc, name, gemm.groups, gemm.m, gemm.n, gemm.k, op)
+                for op in ("fwd", "dgrad", "wgrad")
+            ]
+        else:
+            kind = cost.GEMM
+            times = list(rates.linear_times_s(acc, name, gemm.m, gemm.k, gemm.n))
+        forward, dgrad, wgrad = (self._pair(kind, seconds) for seconds in times)
+        return forward, dgrad, wgrad
 
     def attention(self, shape: AttentionShape, run: Run) -> tuple[Pair, Pair]:
-        """Forward and backward of the attention core (causal)."""
-        work = shape.batch * shape.heads * shape.seq_length * shape.seq_length * (shape.key_dim + shape.value_dim)
-        self._used(cost.ATTENTION, "peak")
-        seconds = work * shape.share / (self._peak(run.precision.params_dtype) * EFFICIENCY["attention"])
-        return (seconds, seconds * SPREAD), (2.5 * seconds, 2.5 * seconds * SPREAD)
+        """Forward and backward of the fused attention core (causal); `shape.share` of the problem is this rank's."""
+        window = run.model.window_size
+        share: Any = 0.5
+        if window is not None and window[0] >= 0:
+            span = minimum(window[0] + 1, shape.seq_length)
+            share = span / shape.seq_length * (1 - span / (2 * shape.seq_length))
+        pairs = []
+        for direction in ("forward", "backward"):
+            seconds = rates.attention_time_s(
+                self.accelerator, run.precision.params_dtype, shape.batch, shape.heads, shape.kv_heads,
+                shape.seq_length, shape.seq_length, shape.key_dim, shape.value_dim,
+                direction=direction, score_share=share,
+            )  # fmt: skip
+            pair = self._pair(cost.ATTENTION, seconds)
+            pairs.append((pair[0] * shape.share, pair[1] * shape.share))
+        return pairs[0], pairs[1]
 
-    def memory(self, moved_bytes: Any, kernels: Any = 1) -> Pair:
-        """Memory-bound kernels that move `moved_bytes` in all."""
-        self._used(cost.MEMORY, "peak")
-        seconds = moved_bytes / (self.accelerator.memory_bytes_per_s * EFFICIENCY["memory"])
-        return seconds, seconds * SPREAD
+    def memory(self, moved_bytes: Any, kernels: Any = 1, kind: str = "elementwise") -> Pair:
+        """Memory-bound kernels that move `moved_bytes` in all; `kind` is one of `rates.memory_time_s`."""
+        return self._pair(cost.MEMORY, rates.memory_time_s(self.accelerator, moved_bytes, kind))
 
     def host(self, launches: Any) -> Pair:
         """Seconds that the host needs to launch that many operations."""
-        return launches * HOST_LAUNCH_S, launches * HOST_LAUNCH_S * 0.75
+        return launches * HOST_LAUNCH_S, launches * HOST_LAUNCH_S * HOST_SPREAD
 
     def host_bound(self, run: Run, block: Block, moe: bool) -> None:
-        """Add the time by which the host is slower than the device, for one layer."""
+        """Add the time by which the host is slower than the device, for one layer: launches not hidden behind kernels.
+
+        CUDA graphs replay without the host. A forward and a backward each run ahead of the device on their own.
+        """
+        if run.kernels.cuda_graphs != "none":
+            return
+        backward = block.backward.seconds + block.weight.seconds
+        for launches, seconds, into in (
+            (block.launches[0], block.forward.seconds, block.forward),
+            (block.launches[1], backward, block.backward),
+        ):
+            needed = self.host(launches)
+            wait = maximum(needed[0] - seconds, 0.0)
+            into.add(cost.HOST, (wait, wait * HOST_SPREAD))
 
     def newton_schulz(self, run: Run, elements: Any, steps: int) -> Pair:
-        """Muon's orthogonalisation: three products a step on every matrix, 2*n*k*n each with n the short side (about
-        the hidden size)."""
-        work = steps * 3 * 2 * elements * run.model.hidden_size
-        seconds = work / (self._peak("bf16") * EFFICIENCY["gemm"])
-        return seconds, seconds * SPREAD
+        """Muon's orthogonalisation of weights of `elements` values: three products a step, 2*n*k*n FLOPs each, n the
+        short side of the matrix (taken as the hidden size)."""
+        work = rates.gemm_time_s(
+            self.accelerator, "bf16", run.model.hidden_size, run.model.hidden_size, elements // run.model.hidden_size
+        )
+        pair = self._pair(cost.OPTIMIZER, work)
+        return pair[0] * 3 * steps, pair[1] * 3 * steps
 
-    def collective(self, operation: str, volume_bytes: Any, group: Group) -> Pair:
+    def collective(self, operation: str, volume_bytes: Any, group: Group, kind: str = cost.TP) -> Pair:
         """Seconds of a collective over `group`. `volume_bytes` is the full tensor: the output of a gather, the input of
-        a scatter or reduction, what one rank sends in all of an all-to-all."""
-        size = group.size
-        share = (size - 1) / size
-        factor = 2 if operation == "all_reduce" else 1
-        inside, outside = 300e9, 40e9
-        bandwidth = inside * (group.nodes <= 1) + outside * (group.nodes > 1)
-        seconds = factor * share * volume_bytes / bandwidth + (size > 1) * 20e-6
-        return seconds, seconds * SPREAD
+        a scatter or reduction; of an all-to-all, what one rank sends in all (its own part included)."""
+        if is_scalar(group.size) and group.size == 1:
+            return cost.ZERO  # what the model gives as well, at less work
+        seconds = collectives.time_s(self.accelerator, self.node, operation, volume_bytes, group.size, group.per_node)
+        return self._pair(kind, seconds)
 
     def send(self, volume_bytes: Any, group: Group) -> Pair:
-        """One step of a ring over `group`."""
-        bandwidth = 300e9 * (group.nodes <= 1) + 40e9 * (group.nodes > 1)
-        seconds = (group.size > 1) * (volume_bytes / bandwidth + 10e-6)
-        return seconds, seconds * SPREAD
+        """One step of a ring over `group`; it leaves the domain when the group does."""
+        seconds = collectives.send_time_s(self.accelerator, self.node, volume_bytes, (group.nodes > 1) * 1)
+        pair = self._pair(cost.CP, seconds)
+        several = (group.size > 1) * 1
+        return pair[0] * several, pair[1] * several
 
     def send_between_stages(self, volume_bytes: Any, place: Placement) -> Pair:
         """One activation from a pipeline stage to the next, at the worst boundary."""
-        crosses = minimum(place.pp_stride * 2 // maximum(place.gpus_per_node, 1), 1)
-        bandwidth = 300e9 * (1 - crosses) + 40e9 * crosses
-        seconds = volume_bytes / bandwidth + 10e-6
-        return seconds, seconds * SPREAD
+        stages = self.run.parallel.pp
+        crosses: Any = 0
+        for stage in range(stages - 1):
+            crosses = maximum(crosses, boundary_crosses_node(place, stage))
+        return self._pair(cost.PP, collectives.send_time_s(self.accelerator, self.node, volume_bytes, crosses))
 
     def deep_ep(self, tokens: Any, experts: MixtureOfExperts, row_bytes: Any, group: Group) -> tuple[Pair, Pair]:
-        """Dispatch and combine of the flex dispatcher."""
-        pair = self.collective("all_to_all", tokens * experts.router_topk * row_bytes, group)
+        """Dispatch and combine of the flex dispatcher (DeepEP, HybridEP): a token goes once to every rank that holds
+        some of its experts, and over the network once to every node (arXiv 2412.19437, section 3.2).
+
+        Expected distinct ranks of k experts over n ranks at balanced routing: n*(1 - (1 - 1/n)^k); nodes likewise.
+        """
+        copies = distinct(group.size, experts.router_topk)
+        nodes = distinct(group.nodes, experts.router_topk)
+        inside = collectives.in_domain_s(self.node, "all_to_all", tokens * copies * row_bytes, group.per_node)
+        remote = tokens * nodes * row_bytes * (group.nodes - 1) / group.nodes
+        outside = remote / self.node.network_bytes_per_s_per_gpu / self.node.inter["all_to_all"][0]
+        seconds = maximum(inside, outside)
+        self.tiers.setdefault(cost.EP, set()).add("constant")
+        pair = seconds, seconds * 0.4
         return pair, pair
+
+
+def distinct(bins: Any, draws: int) -> Any:
+    """Expected number of different bins that `draws` balls in `bins` bins hit."""
+    return bins * (1 - (1 - 1 / bins) ** draws)
+
+
+def _node(accelerator: Accelerator, run: Run) -> NodeType:
+    found = node_type(accelerator.name, run.target.gpus_per_node)
+    assert found is not None
+    return found
+
+
+def _domain(node: NodeType, run: Run) -> Any:
+    """Consecutive ranks that the scale-up fabric joins: the node's GPUs that the job uses, or a rack's.
+
+    Of a rack of 72 a job takes the largest power of two (64), so that groups line up with racks.
+    """
+    here = run.target.gpus_per_node
+    if node.scale_up_gpus > node.gpus_per_node:
+        return 1 << (node.scale_up_gpus.bit_length() - 1)
+    return here

@@ -60,7 +60,7 @@ def step(run: Run, device: Device, place: Placement, weights: Any, experts: Any,
     shard = shards(run, place, weights, experts)
     grad = _BYTES[run.precision.grads_dtype]
     moved = shard.updated * bytes_per_element(run) + shard.held * grad
-    total = Cost({OPTIMIZER: device.memory(moved, 8)})
+    total = Cost({OPTIMIZER: device.memory(moved, 8, "optimizer")})
     total.add(OPTIMIZER, device.host(4 * tensors))
     if run.optimizer.name.endswith("muon"):
         total.add(OPTIMIZER, device.newton_schulz(run, shard.updated, NEWTON_SCHULZ_STEPS))

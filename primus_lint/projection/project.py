@@ -117,8 +117,12 @@ def project_on(run: Run, device: Device) -> Projection:
         0.0 if run.schedule.overlap_p2p and run.schedule.kind == "interleaved" else link[0],
     )
     microbatches = maximum(batch.num_microbatches, 1)
-    span = pipeline.makespan(run.schedule.kind, times, microbatches, parallel.microbatch_group_size)
-    return _finish(run, device, where, stages, times, microbatches, span)
+    kind, group = run.schedule.kind, parallel.microbatch_group_size
+    span = pipeline.makespan(kind, times, microbatches, group)
+    waits = pipeline.makespan(kind, times._replace(link_s=0.0), microbatches, group)
+    sends = span.makespan_s - waits.makespan_s
+    relative = link[1] / maximum(link[0], 1e-12)
+    return _finish(run, device, where, stages, times, microbatches, waits, (sends, sends * relative))
 
 
 def _boundary_bytes(run: Run) -> Any:
@@ -137,6 +141,7 @@ def _finish(
     times: pipeline.Times,
     microbatches: Any,
     span: pipeline.Span,
+    sends: Pair,
 ) -> Projection:
     """Add what happens once a step, and put the breakdown of the slowest rank together."""
     # The drain ends on rank 0: its gradients are the last to be ready, and its first forward hides gathers.
@@ -151,7 +156,7 @@ def _finish(
     weights, experts = _held(first)
     once = data_parallel.step(run, device, where, weights, experts, backward_s, forward_s)
     update = _slowest_update(run, device, where, stages)
-    iteration_s = span.makespan_s + once.seconds + update.seconds
+    iteration_s = span.makespan_s + sends[0] + once.seconds + update.seconds
 
     slow = _slowest_rank(span.busy_s)
     total = Cost()
@@ -165,6 +170,7 @@ def _finish(
             total.add(cost.RECOMPUTE, (stage.recompute.seconds, stage.recompute.spread_seconds), share * microbatches)
     waits = span.makespan_s - total.seconds
     total.add(cost.BUBBLE, (waits, waits * _relative(total)))
+    total.add(cost.PP, sends)
     total.merge(once)
     total.merge(update)
     relative = total.spread_seconds / iteration_s

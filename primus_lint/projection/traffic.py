@@ -135,11 +135,7 @@ def mlp_block(run: Run, held: Tokens, ffn_hidden_size: Any) -> Traffic:
 
 
 def moe_block(run: Run, experts: MixtureOfExperts, parallel: Parallel, held: Tokens, routed: Routing) -> Traffic:
-    """Norm, routing, permutations, expert activation and residual of a mixture of experts.
-
-    Forward permutation: tokens -> copies grouped by destination (in, out), copies -> copies grouped by local expert
-    when there are several; the same back for the outputs. Backward mirrors it.
-    """
+    """Norm, routing, expert activation and residual of a mixture of experts."""
     model, kernels = run.model, run.kernels
     size = ELEMENT_BYTES[run.precision.params_dtype]
     local = held.local * model.hidden_size
@@ -148,14 +144,6 @@ def moe_block(run: Run, experts: MixtureOfExperts, parallel: Parallel, held: Tok
     scores = held.local * experts.num_experts * 4
     launches = 4 if experts.router_fusion else 16
     total = total.plus(Traffic(scores * router_passes, scores * router_passes, launches, launches))
-    copies = routed.sent * model.hidden_size
-    read = local if experts.permute_fusion else copies
-    permute = size * (read + copies)
-    # the inverse sums the copies of a token; unfused it accumulates in fp32 by scatter-add (read, read and write fp32)
-    unpermute = size * (copies + local) if experts.permute_fusion else size * copies + 8 * copies + size * local
-    sort = 2 * 2 * size * routed.rows * model.hidden_size * int(experts.num_experts != 1)
-    launches = 4 if experts.permute_fusion else 14
-    total = total.plus(Traffic(permute + unpermute + sort, permute + unpermute + sort, launches, launches))
     outputs = routed.rows * (experts.ffn_hidden_size // parallel.etp)
     total = total.plus(activation(run, outputs, probs=True))
     if experts.shared_expert_intermediate_size:
@@ -163,6 +151,23 @@ def moe_block(run: Run, experts: MixtureOfExperts, parallel: Parallel, held: Tok
         total = total.plus(activation(run, shared))
         total = total.plus(Traffic(3 * size * local, 3 * size * local, 1, 1))  # added to the routed output
     return total
+
+
+def permutations(run: Run, experts: MixtureOfExperts, held: Tokens, routed: Routing) -> Traffic:
+    """Tokens -> copies grouped by destination (in, out), copies -> copies grouped by local expert; the same back for
+    the outputs. Backward mirrors it."""
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    hidden = run.model.hidden_size
+    local = held.local * hidden
+    copies = routed.sent * hidden
+    read = local if experts.permute_fusion else copies
+    permute = size * (read + copies)
+    # the inverse sums the copies of a token; unfused it accumulates in fp32 by scatter-add (read, read and write fp32)
+    unpermute = size * (copies + local) if experts.permute_fusion else size * copies + 8 * copies + size * local
+    sort = 2 * 2 * size * routed.rows * hidden
+    launches = 4 if experts.permute_fusion else 14
+    moved = permute + unpermute + sort
+    return Traffic(moved, moved, launches, launches)
 
 
 def embedding_block(run: Run, held: Tokens) -> Traffic:
@@ -173,24 +178,39 @@ def embedding_block(run: Run, held: Tokens) -> Traffic:
     return Traffic(2 * size * rows, (size + 2 * grad) * rows, 4, 4)
 
 
-def loss_block(run: Run, held: Tokens, logits: Any) -> Traffic:
-    """Final norm and cross entropy over `logits` values of the rank.
+def final_norm(run: Run, held: Tokens) -> Traffic:
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    return norm(run.kernels, run.model.normalization, held.local * run.model.hidden_size, size)
+
+
+def cross_entropy(run: Run, logits: Any) -> Traffic:
+    """Cross entropy over `logits` values of the rank.
 
     Unfused vocabulary-parallel cross entropy works in fp32: upcast (2+4), maximum (4), subtract in place (8),
     exponentiate (8), sum (4), divide in place (8) = 38 bytes a logit; backward subtract, scale by the incoming
     gradient and downcast = 22. The jit-fused form ("native") keeps the fp32 copy but joins the steps (18 and 12);
     TransformerEngine's kernel reads the logits twice and writes the gradient in place (6 in all, 4 to scale it).
     """
-    fusion = run.kernels.cross_entropy_fusion
     forward, backward, launches = {
         None: (38, 22, 14),
         "native": (18, 12, 6),
         "te": (6, 4, 4),
         "linear": (6, 4, 4),
-    }.get(fusion, (38, 22, 14))
-    size = ELEMENT_BYTES[run.precision.params_dtype]
-    final = norm(run.kernels, run.model.normalization, held.local * run.model.hidden_size, size)
-    return final.plus(Traffic(forward * logits, backward * logits, launches, launches))
+    }.get(run.kernels.cross_entropy_fusion, (38, 22, 14))
+    return Traffic(forward * logits, backward * logits, launches, launches)
+
+
+def softmax(run: Run, scores: Any) -> Traffic:
+    """Softmax and dropout between the two products of an unfused attention core, over `scores` values.
+
+    One masked kernel reads and writes them once (backward: output and gradient in, gradient out), or a chain does
+    (scale, mask, upcast, softmax in fp32, downcast). Dropout reads and writes them and a mask of a byte.
+    """
+    fused = run.kernels.masked_softmax_fusion
+    forward, backward, launches = (4, 6, 1) if fused else (4 + 5 + 6 + 8 + 6, 6 + 12 + 6 + 4, 5)
+    if run.model.attention_dropout > 0:
+        forward, backward, launches = forward + 5, backward + 5, launches + 1
+    return Traffic(forward * scores, backward * scores, launches, launches)
 
 
 def fp8_casts(run: Run, gemm: Gemm) -> Traffic:

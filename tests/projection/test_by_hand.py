@@ -1,0 +1,136 @@
+"""Whole steps on an accelerator with round rates, against arithmetic done by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from primus_lint.projection import Projection, project
+from primus_lint.projection.device import CONTENTION, HOST_LAUNCH_S
+
+from . import plain
+from .recipes import run
+
+GB = 1e9
+
+
+def step(model: str, **args: object) -> Projection:
+    recipe = run(model, cuda_graph_impl="full_iteration", **args)  # type: ignore[arg-type]
+    projection = project(recipe, plain.accelerator(), plain.node())
+    assert projection is not None
+    return projection
+
+
+def test_products_and_attention_of_llama3_8b_on_one_gpu() -> None:
+    """6 FLOPs a weight and token; attention 2 products forward, 5 backward, half of the square."""
+    step_ = step("llama3-8b", world_size=1, global_batch_size=4)
+    tokens = 4 * 4096
+    assert step_.breakdown_s["gemm"] == pytest.approx(6 * 7_504_658_432 * tokens / plain.FLOPS)
+    attention = 32 * 2 * 4096 * 4096 / 2 * 2 * (1 + 2.5) * tokens  # layers x 2 x width x s/2 x two products
+    assert step_.breakdown_s["attention"] == pytest.approx(attention / plain.FLOPS)
+    assert step_.breakdown_s["tp"] == step_.breakdown_s["dp"] == step_.breakdown_s["bubble"] == 0
+
+
+def test_optimizer_moves_34_bytes_a_weight() -> None:
+    """Adam in fp32 with fp32 gradients: norm and clipping 12, gradient 4, three states in and out 24, weight out 2,
+    gradient buffer zeroed 4."""
+    step_ = step("llama3-8b", world_size=1, global_batch_size=1)
+    weights = 7_504_658_432 + 4096 * 128256  # products and the input embedding
+    host = 4 * 32 * 8 * HOST_LAUNCH_S
+    assert step_.breakdown_s["optimizer"] == pytest.approx(weights * (12 + 4 + 24 + 2 + 4) / plain.MEMORY + host)
+
+
+def test_tensor_parallel_collectives_of_a_layer() -> None:
+    """TP 8 with sequence parallelism: 2 gathers and 2 scatters forward, 2 gathers backward exposed, [4096, 4096] bf16;
+    backward, gathers and scatters of columns hide behind their products."""
+    step_ = step("llama3-8b", world_size=8, tensor_model_parallel_size=8, sequence_parallel=True, global_batch_size=1)
+    one = 7 / 8 * 4096 * 4096 * 2 / plain.INSIDE
+    dgrad = {"qkv": 2 * 4096 * (4096 + 2048) * 4096 / 8 / plain.FLOPS, "fc1": 2 * 4096 * 2 * 14336 * 4096 / 8 / plain.FLOPS}
+    hidden = [max(one - seconds, 0.0) for seconds in (*dgrad.values(), *dgrad.values())]  # gather, scatter
+    layer = 2 * one + 2 * one + 2 * one + sum(hidden)
+    head = 2 * 4096 * 4096 * (129024 // 8) / plain.FLOPS
+    ends = one + one + one + 2 * max(one - head, 0.0)  # embedding: scatter and gather; head: gather, then hidden ones
+    loss = 3 * 2 * 7 / 8 * 4096 * 4 / plain.INSIDE
+    assert step_.breakdown_s["tp"] == pytest.approx(32 * layer + ends + loss, rel=1e-6)
+    slowed = sum(min(one, seconds) for seconds in (*dgrad.values(), *dgrad.values())) * 32 + 2 * min(one, head)
+    assert step_.breakdown_s["contention"] == pytest.approx(slowed * CONTENTION, rel=1e-6)
+
+
+def test_without_sequence_parallelism_all_reduces() -> None:
+    step_ = step("llama3-8b", world_size=8, tensor_model_parallel_size=8, global_batch_size=1)
+    one = 2 * 7 / 8 * 4096 * 4096 * 2 / plain.INSIDE
+    wgrad = [2 * 4096 * (4096 + 2048) * 4096 / 8 / plain.FLOPS, 2 * 4096 * 2 * 14336 * 4096 / 8 / plain.FLOPS]
+    head = 2 * 4096 * 4096 * (129024 // 8) / plain.FLOPS
+    layer = 2 * one + sum(max(one - seconds, 0.0) for seconds in wgrad)
+    loss = 3 * 2 * 7 / 8 * 4096 * 4 / plain.INSIDE
+    assert step_.breakdown_s["tp"] == pytest.approx(32 * layer + one + max(one - head, 0.0) + loss, rel=1e-6)
+
+
+def test_gradients_without_overlap() -> None:
+    """DP 8: fp32 gradients scattered and bf16 weights gathered once a step, 7/8 of them over the links."""
+    step_ = step("llama3-8b", overlap_grad_reduce=False, overlap_param_gather=False, global_batch_size=8)
+    weights = 7_504_658_432 + 4096 * 128256
+    assert step_.breakdown_s["dp"] == pytest.approx(7 / 8 * weights * (4 + 2) / plain.INSIDE, rel=1e-6)
+
+
+def test_gradients_hide_behind_the_last_backward() -> None:
+    """201 buckets of 40 M: all but the last hide when the backward is long enough, and slow it."""
+    free = step("llama3-8b", overlap_param_gather=False, global_batch_size=8, seq_length=65536)
+    weights = 7_504_658_432 + 4096 * 128256
+    scatter = 7 / 8 * weights * 4 / plain.INSIDE
+    gather = 7 / 8 * weights * 2 / plain.INSIDE
+    buckets = -(-weights // 40_000_000)
+    assert buckets == 201
+    assert free.breakdown_s["dp"] == pytest.approx(gather + scatter / buckets, rel=1e-6)
+    assert free.breakdown_s["contention"] == pytest.approx(scatter * (1 - 1 / buckets) * CONTENTION, rel=1e-6)
+
+
+def test_experts_exchange_top_k_copies_twice_each_way() -> None:
+    """Mixtral EP 8: 4096 tokens, 2 copies of 4096 bf16: 7/8 leave; dispatch and combine, forward and backward; each
+    dispatch also gathers the counts of 8 experts (4 bytes) from 8 ranks."""
+    step_ = step("mixtral-8x7b", expert_model_parallel_size=8, moe_grouped_gemm=True,
+                 moe_token_dispatcher_type="alltoall", global_batch_size=8)  # fmt: skip
+    copies = 4096 * 2 * 4096 * 2
+    one = 7 / 8 * copies / plain.INSIDE
+    counts = 7 / 8 * 512 / plain.INSIDE  # below the smallest tabulated message
+    assert step_.breakdown_s["ep"] == pytest.approx(32 * (4 * one + 2 * counts), rel=1e-3)
+
+
+def test_ring_of_keys_and_values() -> None:
+    """CP 8 over a ring: 7 steps of K and V of 8 groups; too fast compute leaves the rest of it exposed."""
+    step_ = step("llama3-8b", context_parallel_size=8, global_batch_size=1, seq_length=8192)
+    held = 1024
+    transfer = 7 * held * 2 * 8 * 128 * 2 / plain.INSIDE
+    core = 2 * 4096 * 8192 / 2 * 2 * 8192 / 8 / plain.FLOPS * 7 / 8
+    exposed = max(transfer - core, 0.0) + max(2 * transfer - 2.5 * core, 0.0)
+    assert exposed > 0
+    assert step_.breakdown_s["cp"] == pytest.approx(32 * exposed, rel=1e-6)
+
+
+def test_recompute_repeats_the_forward() -> None:
+    plain_step = step("llama3-8b", world_size=1, global_batch_size=1)
+    full = step("llama3-8b", world_size=1, global_batch_size=1, recompute_granularity="full",
+                recompute_method="uniform", recompute_num_layers=1)  # fmt: skip
+    assert full.breakdown_s["gemm"] == plain_step.breakdown_s["gemm"]
+    layers = 2 * (7_504_658_432 - 4096 * 128256) * 4096 / plain.FLOPS
+    attention = plain_step.breakdown_s["attention"] / 3.5
+    assert full.breakdown_s["recompute"] > layers + attention
+    half = step("llama3-8b", world_size=1, global_batch_size=1, recompute_granularity="full",
+                recompute_method="block", recompute_num_layers=16)  # fmt: skip
+    assert half.breakdown_s["recompute"] == pytest.approx(full.breakdown_s["recompute"] / 2)
+    core = step("llama3-8b", world_size=1, global_batch_size=1, recompute_granularity="selective")
+    assert core.breakdown_s["recompute"] == pytest.approx(attention)
+
+
+def test_breakdown_adds_up_and_bubble_is_the_known_one() -> None:
+    step_ = step("llama2-7b", world_size=8, pipeline_model_parallel_size=8, global_batch_size=32, vocab_size=1024)
+    assert sum(step_.breakdown_s.values()) == pytest.approx(step_.iteration_s)
+    # nearly equal stages: (p - 1)/(m + p - 1) = 7/39, less what the small head makes uneven
+    assert step_.bubble_fraction == pytest.approx(7 / 39, abs=0.01)
+
+
+def test_a_tensor_group_across_nodes_pays_the_network() -> None:
+    inside = step("llama3-8b", world_size=16, tensor_model_parallel_size=8, sequence_parallel=True)
+    across = step("llama3-8b", world_size=16, gpus_per_node=4, tensor_model_parallel_size=8, sequence_parallel=True)
+    assert across.place.tp.nodes == 2
+    # a ring over two nodes runs at min(links, 4 ranks x 10 GB/s) = 40 GB/s instead of 100
+    assert across.breakdown_s["tp"] > 2 * inside.breakdown_s["tp"]
