@@ -13,6 +13,7 @@ from primus_lint.projection.traffic import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Run
+    from primus_lint.projection.cost import Pair
     from primus_lint.projection.device import Device
 
 FOLDED = frozenset({"zbv", "v-half", "v-min", "dualpipev"})

@@ -27,7 +27,7 @@ def accelerator(name: str = "plain", **changes: Any) -> Accelerator:
         "context": [0, 0], "communicator": [0, 0], "facts": [],
         "rates": {
             "gemm": {"bf16": _GEMM, "fp8": {**_GEMM, "peak": "fp8"}},
-            "grouped_gemm": {"bf16": {op: _GEMM for op in ("fwd", "dgrad", "wgrad")}},
+            "grouped_gemm": {"bf16": dict.fromkeys(("fwd", "dgrad", "wgrad"), _GEMM)},
             "attention": {way: {"causal": {"128": _ATTENTION}} for way in ("forward", "backward")},
             "memory": {"elementwise": {"share": 1.0, **_EXACT}},
         },

@@ -9,7 +9,9 @@ from primus_lint.lower.megatron import lower
 from primus_lint.readers.batch import read_batch
 
 
-def run(model: str | None, gpu: str | None = "h100", world_size: int | None = 8, gpus_per_node: int = 8, **args: Any) -> Run:
+def run(
+    model: str | None, gpu: str | None = "h100", world_size: int | None = 8, gpus_per_node: int = 8, **args: Any
+) -> Run:
     """A Megatron recipe of a public model (bf16, distributed optimizer, sequence 4096, micro-batch 1) plus `args`."""
     given: dict[str, Any] = {
         "bf16": True, "seq_length": 4096, "micro_batch_size": 1, "global_batch_size": 64,

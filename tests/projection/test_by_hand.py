@@ -44,7 +44,10 @@ def test_tensor_parallel_collectives_of_a_layer() -> None:
     backward, gathers and scatters of columns hide behind their products."""
     step_ = step("llama3-8b", world_size=8, tensor_model_parallel_size=8, sequence_parallel=True, global_batch_size=1)
     one = 7 / 8 * 4096 * 4096 * 2 / plain.INSIDE
-    dgrad = {"qkv": 2 * 4096 * (4096 + 2048) * 4096 / 8 / plain.FLOPS, "fc1": 2 * 4096 * 2 * 14336 * 4096 / 8 / plain.FLOPS}
+    dgrad = {
+        "qkv": 2 * 4096 * (4096 + 2048) * 4096 / 8 / plain.FLOPS,
+        "fc1": 2 * 4096 * 2 * 14336 * 4096 / 8 / plain.FLOPS,
+    }
     hidden = [max(one - seconds, 0.0) for seconds in (*dgrad.values(), *dgrad.values())]  # gather, scatter
     layer = 2 * one + 2 * one + 2 * one + sum(hidden)
     head = 2 * 4096 * 4096 * (129024 // 8) / plain.FLOPS

@@ -106,7 +106,7 @@ def test_rows_of_an_expert() -> None:
     assert moe is not None
     routed = shapes.routing(moe, recipe.parallel, shapes.tokens(recipe))
     assert (routed.sent, routed.rows, routed.experts, routed.rows_per_expert) == (32768, 32768, 4, 8192)
-    fc1, fc2 = shapes.expert_gemms(recipe.model, recipe.parallel, routed)
+    fc1, _ = shapes.expert_gemms(recipe.model, recipe.parallel, routed)
     assert (fc1.m, fc1.n, fc1.k, fc1.groups) == (8192, 4096, 7168, 4)
     assert fc1.flops == 2 * 32768 * 4096 * 7168
 

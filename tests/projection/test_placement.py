@@ -36,7 +36,12 @@ def test_tensor_parallel_8_stays_in_a_node_of_8_and_straddles_nodes_of_4() -> No
 
 def test_expert_groups_fold_into_data_parallel_ranks() -> None:
     """World 64, TP 2, EP 8, ETP 1: expert groups are 8 consecutive ranks; ETP 2: 16, over two nodes."""
-    args = {"world_size": 64, "tensor_model_parallel_size": 2, "expert_model_parallel_size": 8, "sequence_parallel": True}
+    args = {
+        "world_size": 64,
+        "tensor_model_parallel_size": 2,
+        "expert_model_parallel_size": 8,
+        "sequence_parallel": True,
+    }
     inside = place(run("qwen3-30b-a3b", expert_tensor_parallel_size=1, **args).parallel, 8)
     assert (inside.ep.nodes, inside.ep.stride, inside.expert_data.size) == (1, 1, 8)
     across = place(run("qwen3-30b-a3b", expert_tensor_parallel_size=2, **args).parallel, 8)
