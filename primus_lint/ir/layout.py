@@ -33,50 +33,40 @@ Stages = tuple[tuple[Chunk, ...], ...]  # [pipeline rank][virtual stage]
 def parse_layout(text: str) -> list[str]:
     """Expand a layout string into one string of units per virtual stage, e.g. `Et*2|(tt|)*3mL`.
 
-    Grammar: letters `E t m L`, `|` between stages, `x*n` and `(..)*n` repetition, commas without meaning.
+    Grammar as Megatron reads it: letters `E t m L`, `|` between stages, `(..)*n` and then `x*n` repetition, commas
+    without meaning. Groups do not nest, and a bracket without `*n` is an unknown letter.
     Raises LayoutError("unknown-letter" | "syntax").
     """
-    units = _expand(text.replace(",", "").replace(" ", ""), text)
-    stages = units.split("|")
+    import re
+
+    def repeat(match: re.Match[str]) -> str:
+        count = int(match.group(2)[:9])
+        if count * len(match.group(1)) > 100_000:
+            raise LayoutError("syntax", f"a repetition in layout {text!r} is too long")
+        return match.group(1) * count
+
+    units = text.replace(",", "")
+    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
+        if len(units) > 100_000:
+            raise LayoutError("syntax", "the layout has more than 100,000 units")
+        units = re.sub(pattern, repeat, units)
     for letter in units:
         if letter not in "EtmL|":
             raise LayoutError("unknown-letter", f"unknown unit {letter!r} in layout {text!r}; legal are E, t, m and L")
-    return stages
+    return units.split("|")
 
 
-def _expand(text: str, whole: str) -> str:
-    """Expand repetitions of groups and of single letters, innermost first."""
-    if len(text) > 20_000:
-        raise LayoutError("syntax", "the layout is longer than 20,000 characters")
-    out: list[list[str]] = [[]]
-    index = 0
-    while index < len(text):
-        char = text[index]
-        index += 1
-        if char == "(":
-            out.append([])
-            continue
-        if char == ")":
-            if len(out) == 1:
-                raise LayoutError("syntax", f"unbalanced ')' in layout {whole!r}")
-            unit = "".join(out.pop())
-        else:
-            unit = char
-        if index < len(text) and text[index] == "*":
-            end = index + 1
-            while end < len(text) and text[end].isdigit():
-                end += 1
-            if end == index + 1:
-                raise LayoutError("syntax", f"'*' without a number in layout {whole!r}")
-            count = int(text[index + 1 : min(end, index + 8)])
-            if count * max(len(unit), 1) > 100_000:
-                raise LayoutError("syntax", f"a repetition in layout {whole!r} is too long")
-            unit = unit * count
-            index = end
-        out[-1].append(unit)
-    if len(out) != 1:
-        raise LayoutError("syntax", f"unbalanced '(' in layout {whole!r}")
-    return "".join(out[0])
+_UNIT_LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+
+
+def units_of(layout: str | list[str] | list[list[str]]) -> list[str]:
+    """The units of each virtual stage, as one string each, of a layout string or of an already split layout.
+
+    Raises LayoutError when a layout string does not parse.
+    """
+    if isinstance(layout, str):
+        return parse_layout(layout)
+    return ["".join(_UNIT_LETTERS.get(u, u) for u in stage) if isinstance(stage, list) else stage for stage in layout]
 
 
 def stages_from_layout(layout: str | list[str] | list[list[str]], pp: int) -> Stages:
@@ -84,11 +74,7 @@ def stages_from_layout(layout: str | list[str] | list[list[str]], pp: int) -> St
 
     Raises LayoutError("stage-count") when the number of stages is not a multiple of pp.
     """
-    if isinstance(layout, str):
-        stages = parse_layout(layout)
-    else:
-        names = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
-        stages = ["".join(names.get(u, u) for u in stage) if isinstance(stage, list) else stage for stage in layout]
+    stages = units_of(layout)
     if len(stages) % pp:
         raise LayoutError("stage-count", f"the layout has {len(stages)} stages, not a multiple of {pp} pipeline ranks")
     table: list[list[Chunk]] = [[] for _ in range(pp)]

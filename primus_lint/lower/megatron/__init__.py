@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.lower.megatron import adjust, features  # features: registers its symbols
 from primus_lint.lower.megatron.build import build_run, vendor_of
 from primus_lint.lower.megatron.namespace import Namespace
-from primus_lint.lower.megatron.tables import defaults
+from primus_lint.lower.megatron.tables import aliases, defaults, keys
 
 assert features
 
@@ -73,8 +73,13 @@ def lower(
     capability major), `te` and `torch` versions; unknown entries stay unknown.
     """
     args: dict[str, Any] = dict(defaults(version, framework))
+    known = keys(version)
     for key, value in section.values.items():
         args[key] = value.value
+        if key not in known:
+            dest = aliases(version).get(key)
+            if dest is not None and dest not in section.values:
+                args[dest] = value.value
     changes: list[adjust.Adjustment] = []
     if framework == "primus-megatron":
         changes += adjust.primus(args, set(section.values))
@@ -107,11 +112,23 @@ def namespace(
     for name, text in (launcher_env(framework, given) if env is None else env).items():
         names["env_" + name] = text
     stack = stack or {}
-    names["arch"] = stack.get("arch")
+    names["arch"] = stack.get("arch", arch_of(target.gpu))
     names["te"] = version_number(stack.get("te"))
     names["torch"] = version_number(stack.get("torch"))
     names["device"] = None if target.gpu is None else target.gpu.lower()
     return names
+
+
+_ARCH = (("a100", 8), ("a800", 8), ("h", 9), ("mi", 9), ("gh", 9), ("b", 10), ("gb", 10))
+
+
+def arch_of(gpu: str | None) -> int | None:
+    """Compute capability (major) that PyTorch reports for a GPU by its name; None when it is not known.
+
+    NVIDIA: A100 8, Hopper 9, Blackwell 10. AMD Instinct reports its GFX version: gfx90a, gfx942 and gfx950 are all 9.
+    """
+    name = (gpu or "").lower()
+    return next((major for prefix, major in _ARCH if name.startswith(prefix)), None)
 
 
 def version_number(text: Any) -> Any:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import lcm, round_up
-from primus_lint.ir.layout import LayoutError, Stages, split_counts, stages_from_counts, stages_from_layout
+from primus_lint.formula import lcm, maximum, round_up
+from primus_lint.ir.layout import LayoutError, Stages, split_counts, stages_from_counts, stages_from_layout, units_of
+from primus_lint.lower.megatron import hybrid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,22 +119,42 @@ def seq(v: Namespace) -> Any:
     return v["seq_length"] if v["seq_length"] is not None else v.get("encoder_seq_length")
 
 
-@derived(_TP, _PP, _CP)
+@derived("tensor_parallel_num_weight_shards", _TP)
+def gtp(v: Namespace) -> Any:
+    """Ranks that share the weights of one tensor-parallel rank (weight sharding, d98e8a64 only); 1 when unset."""
+    shards = v.get("tensor_parallel_num_weight_shards")
+    return 1 if shards is None or v.get("version") != "d98e8a64" else shards // v["tp"]
+
+
+@derived("expert_tensor_parallel_num_weight_shards", _ETP)
+def egtp(v: Namespace) -> Any:
+    """The same for the experts."""
+    shards = v.get("expert_tensor_parallel_num_weight_shards")
+    return 1 if shards is None or v.get("version") != "d98e8a64" else shards // v["etp"]
+
+
+@derived(_TP, _PP, _CP, "tensor_parallel_num_weight_shards")
 def dense_grid(v: Namespace) -> Any:
-    """Ranks of one model replica."""
-    return v["tp"] * v["pp"] * v["cp"]
+    """Ranks of one model replica: tp x pp x cp (x weight shards per tensor rank)."""
+    return v["tp"] * v["pp"] * v["cp"] * v["gtp"]
 
 
-@derived(_EP, _ETP, _PP, _TP)
+@derived(_EP, _ETP, _PP, _TP, "expert_tensor_parallel_num_weight_shards")
 def expert_grid(v: Namespace) -> Any:
-    """Ranks of one replica of the experts."""
-    return v["etp"] * v["ep"] * v["pp"]
+    """Ranks of one replica of the experts: etp x ep x pp (x weight shards per expert tensor rank)."""
+    return v["etp"] * v["ep"] * v["pp"] * v["egtp"]
 
 
 @derived("world_size", _TP, _PP, _CP)
 def dp(v: Namespace) -> Any:
-    """Data-parallel size (without context parallelism); None without a world size."""
+    """Data-parallel size (without context parallelism): replicas of the weights; None without a world size."""
     return None if v["world_size"] is None else v["world_size"] // v["dense_grid"]
+
+
+@derived("world_size", _TP, _PP, _CP)
+def batch_dp(v: Namespace) -> Any:
+    """Ranks that the batch is divided over: dp, times the ranks that share weights; None without a world size."""
+    return None if v["dp"] is None else v["dp"] * v["gtp"]
 
 
 @derived("world_size", _EP, _ETP, _PP)
@@ -142,14 +163,75 @@ def edp(v: Namespace) -> Any:
     return None if v["world_size"] is None else v["world_size"] // v["expert_grid"]
 
 
+@derived("rampup_batch_size", "step_batch_size_schedule", "global_batch_size", "micro_batch_size", "world_size")
+def batch_sizes(v: Namespace) -> tuple[Any, ...]:
+    """Global batch sizes in the order in which training meets them; one entry unless a ramp or schedule is set.
+
+    Raises ValueError for a ramp or schedule that Megatron refuses (the batch rules say why).
+    """
+    ramp, steps = v.get("rampup_batch_size"), v.get("step_batch_size_schedule")
+    if v.get("version") == "d98e8a64":
+        return (v["gbs"],) if steps is None else tuple(size for _, size in schedule_entries(steps, v["seq"]))
+    if ramp is None:
+        return (v["gbs"],)
+    start, increment = int(ramp[0]), int(ramp[1])
+    if start < 1 or increment < 1 or v["gbs"] <= start:
+        raise ValueError("a batch ramp that Megatron refuses")
+    return tuple(range(start, v["gbs"] + 1, increment))
+
+
+def schedule_entries(text: str, seq_length: int | None) -> list[tuple[int, int]]:
+    """(threshold in samples, global batch size) of a schedule text such as "0:768 250B:1536", by threshold.
+
+    Thresholds are tokens (samples when there is no sequence length) with suffixes K, M, B and T. Raises ValueError.
+    """
+
+    def number(word: str) -> int:
+        word = word.strip().upper()
+        scale = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}.get(word[-1:])
+        return int(float(word[:-1]) * scale) if scale else int(float(word))
+
+    entries = []
+    for entry in text.replace(",", " ").split():
+        threshold, _, size = entry.partition(":")
+        entries.append((number(threshold) // (seq_length or 1), number(size)))
+    return sorted(entries, key=lambda item: item[0])
+
+
+@derived("rampup_batch_size", "step_batch_size_schedule", "global_batch_size", "micro_batch_size", "world_size")
+def first_batch(v: Namespace) -> Any:
+    """Global batch size of the first step."""
+    return v["batch_sizes"][0]
+
+
 @derived("global_batch_size", "micro_batch_size", "world_size", _TP, _PP, _CP)
 def num_microbatches(v: Namespace) -> Any:
-    """Micro batches per data-parallel rank and step; None when it needs a world size that is not known."""
-    if v["gbs"] is None or v["dp"] is None:
+    """Micro batches per data-parallel rank and step at the full batch; None when the world size is not known.
+
+    A batch that does not divide is refused, or rounded down under decrease_batch_size_if_needed.
+    """
+    if v["batch_dp"] is None:
         return None
-    if v.get("decrease_batch_size_if_needed"):
-        return (v["gbs"] // (v["mbs"] * v["dp"]))
-    return v["gbs"] // (v["mbs"] * v["dp"])
+    batch = v["gbs"] if v.get("step_batch_size_schedule") is None else v["batch_sizes"][-1]
+    return batch // maximum(v["mbs"] * v["batch_dp"], 1)
+
+
+@derived("global_batch_size", "micro_batch_size", "world_size", _TP, _PP, _CP)
+def first_microbatches(v: Namespace) -> Any:
+    """Micro batches per rank of the first step; None when the world size is not known."""
+    return None if v["batch_dp"] is None else v["first_batch"] // maximum(v["mbs"] * v["batch_dp"], 1)
+
+
+@derived("eval_global_batch_size", "global_batch_size", "micro_batch_size", "world_size", _TP, _PP, _CP)
+def eval_gbs(v: Namespace) -> Any:
+    """Global batch of evaluation: the training batch when unset."""
+    return v["gbs"] if v.get("eval_global_batch_size") is None else v["eval_global_batch_size"]
+
+
+@derived("eval_micro_batch_size", "micro_batch_size")
+def eval_mbs(v: Namespace) -> Any:
+    """Micro batch of evaluation: the training micro batch when unset."""
+    return v["mbs"] if v.get("eval_micro_batch_size") is None else v["eval_micro_batch_size"]
 
 
 @derived("num_layers")
@@ -228,15 +310,83 @@ def vpp(v: Namespace) -> Any:
     if layout is not None:
         stages = v["stages"]
         return 1 if stages is None else len(stages[0])
+    if v["hybrid_segments"] is not None:
+        return max(v["hybrid_segments"] // v["pp"], 1)
     per_stage = v["num_layers_per_virtual_pipeline_stage"]
     if per_stage is not None:
         if not per_stage or v["pp"] < 1:
             return 1
-        total = v["num_layers"] + bool(v["account_for_embedding_in_pipeline_split"])
-        total += bool(v["account_for_loss_in_pipeline_split"])
-        return max(total // v["pp"] // per_stage, 1)
+        return max(v["split_layers"] // v["pp"] // per_stage, 1)
     stages_per_rank = v["num_virtual_stages_per_pipeline_rank"]
-    return stages_per_rank if stages_per_rank is not None and stages_per_rank > 1 else 1
+    return 1 if stages_per_rank is None else maximum(stages_per_rank, 1)
+
+
+@derived(*_VPP)
+def interleaved(v: Namespace) -> Any:
+    """Whether the interleaved schedule runs."""
+    return v["vpp"] > 1
+
+
+@derived("hybrid_layer_pattern", "hybrid_override_pattern")
+def hybrid_segments(v: Namespace) -> int | None:
+    """Pipeline segments of a hybrid model's pattern; None for other models."""
+    pattern = v.get("hybrid_layer_pattern")
+    return None if pattern is None else pattern.split("/")[0].count("|") + 1
+
+
+@derived("hybrid_layer_pattern", "hybrid_override_pattern")
+def hybrid_problem(v: Namespace) -> str:
+    """What is wrong with a hybrid model's pattern; "" when nothing is."""
+    pattern = v.get("hybrid_layer_pattern")
+    return "" if pattern is None else hybrid.problem(pattern, v.get("version") or "")
+
+
+@derived("num_layers", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+def split_layers(v: Namespace) -> Any:
+    """Units of an even pipeline split: the layers, plus one for the embedding and one for the loss when accounted."""
+    extra = bool(v["account_for_embedding_in_pipeline_split"]) + bool(v["account_for_loss_in_pipeline_split"])
+    return v["num_layers"] + extra
+
+
+_EVEN_OFF = (
+    "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+    "hybrid_layer_pattern",
+)  # fmt: skip
+
+
+@derived("num_layers", _PP)
+def even_split(v: Namespace) -> bool:
+    """Whether the layers are dealt out evenly: no layout, no first or last stage of its own, no hybrid pattern."""
+    return all(v.get(key) is None for key in _EVEN_OFF)
+
+
+@derived("pipeline_model_parallel_layout")
+def layout_units(v: Namespace) -> list[str] | None:
+    """Units of each virtual stage of the layout, one string each; None without a layout or when it does not parse."""
+    layout = v["pipeline_model_parallel_layout"]
+    try:
+        return None if layout is None else units_of(layout)
+    except LayoutError:
+        return None
+
+
+@derived("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "num_layers")
+def middle_layers(v: Namespace) -> Any:
+    """Layers left after a first and last stage of their own."""
+    return v["num_layers"] - (v["decoder_first_pipeline_num_layers"] or 0) - (v["decoder_last_pipeline_num_layers"] or 0)
+
+
+@derived("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", _PP)
+def middle_stages(v: Namespace) -> Any:
+    """Pipeline ranks left after a first and last stage of their own."""
+    own = [v["decoder_first_pipeline_num_layers"], v["decoder_last_pipeline_num_layers"]]
+    return v["pp"] - sum(count is not None for count in own)
+
+
+@derived("num_query_groups", "num_attention_heads", "kv_channels", "hidden_size")
+def qkv_width(v: Namespace) -> Any:
+    """Output width of the fused query, key and value projection."""
+    return (v["heads"] + 2 * v["groups"]) * v["head_dim"]
 
 
 @derived("microbatch_group_size_per_vp_stage", _PP)
@@ -260,6 +410,8 @@ def stages(v: Namespace) -> Stages | None:
         layout = v["pipeline_model_parallel_layout"]
         if layout is not None:
             return stages_from_layout(layout, v["pp"])
+        if v["hybrid_segments"] is not None and v["hybrid_segments"] > 1:
+            return _hybrid_stages(v)
         counts = split_counts(
             v["num_layers"],
             v["pp"],
@@ -272,6 +424,14 @@ def stages(v: Namespace) -> Stages | None:
     except (LayoutError, TypeError, ValueError, ZeroDivisionError):
         return None
     return stages_from_counts(counts, v["mtp"])
+
+
+def _hybrid_stages(v: Namespace) -> Stages:
+    """Segment k of the pattern lies on rank k % pp. Raises LayoutError when the segments do not divide by pp."""
+    sizes = [len(segment) for segment in hybrid.split(v["hybrid_layer_pattern"]).segments]
+    if len(sizes) % v["pp"]:
+        raise LayoutError("stage-count", f"{len(sizes)} segments do not divide by {v['pp']} pipeline ranks")
+    return stages_from_counts([sizes[rank :: v["pp"]] for rank in range(v["pp"])], v["mtp"])
 
 
 @derived("moe_layer_freq", "num_layers", "num_experts")
@@ -290,6 +450,12 @@ def moe_layers(v: Namespace) -> tuple[bool, ...] | None:
     if isinstance(pattern, list) and len(pattern) == count:
         return tuple(bool(item) for item in pattern)
     return None
+
+
+@derived("num_experts", "moe_layer_freq", "hybrid_layer_pattern")
+def has_dense_mlp(v: Namespace) -> bool:
+    """Whether some decoder layer of a GPT model has a dense MLP."""
+    return v["hybrid_segments"] is None and not all(v["moe_layers"])
 
 
 def evaluate_pattern(text: str) -> Any:

@@ -21,6 +21,26 @@ def keys(version: str, framework: str = "megatron") -> dict[str, dict[str, Any]]
     return table
 
 
+# Arguments of the pinned version that d98e8a64 spells differently: accepted there under the old name as well.
+_RENAMED = {"enable_gloo_process_groups": "use_gloo_process_groups"}
+
+
+@lru_cache(maxsize=None)
+def aliases(version: str) -> dict[str, str]:
+    """Name of a command-line flag -> name of the argument (dest) that it sets, where the two differ.
+
+    `--norm-epsilon` sets `layernorm_epsilon`; flags that switch an argument off are not names of it.
+    """
+    table = keys(version)
+    found = {old: new for old, new in _RENAMED.items() if old not in table and new in table}
+    for key, entry in table.items():
+        for flag in entry.get("flags") or ():
+            name = flag.lstrip("-").replace("-", "_")
+            if name not in table:
+                found[name] = key
+    return found
+
+
 @lru_cache(maxsize=None)
 def defaults(version: str, framework: str = "megatron") -> dict[str, Any]:
     """Key -> default value as the parsed namespace has it; a key of another version only is None.
