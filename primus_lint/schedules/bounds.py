@@ -27,8 +27,11 @@ def equal_bubble_s(
     Seconds of ONE chunk; the backward is whole where the kind does not split it. With the times F, B of a whole rank
     the interleaved bubble is the known (pp-1)(F+B)/vpp. Sources: arXiv 1811.06965, 2104.04473, 2401.10241 (table 1),
     DeepSeek's DualPipe table; the terms for short steps are ours, proved in the tests. Exact for
-    1f1b, gpipe, interleaved, looped-bfs, zb-h1: always; zb-h2: from 2*pp-1 micro-batches on, or W <= (F+B)/2;
-    zbv: W <= F <= B; v-half, v-min: F = B = W and at least pp micro-batches, pp > 2; dualpipe, dualpipev: F = B.
+    - 1f1b, gpipe, interleaved, looped-bfs, zb-h1 (one chunk): always;
+    - zb-h2: from 2*pp-1 micro-batches on, or where W <= (F+B)/2;
+    - zbv: where W <= F <= B, from 2*pp-1 micro-batches on (with fewer an upper bound, exact where W = F);
+    - v-half, v-min: where F = B = W, from pp micro-batches on, pp > 2;
+    - dualpipe, dualpipev: where F = B.
     """
     f, b, w = forward_s, backward_s, weight_s
     if kind in ("1f1b", "gpipe", "interleaved"):
@@ -42,7 +45,7 @@ def equal_bubble_s(
         hidden = minimum(minimum(f, w), (f + b) / 2)
         return (pp - 1) * (f + b - 2 * hidden) + maximum(2 * pp - 1 - microbatches, 0) * hidden
     if kind == "zbv":
-        return 2 * maximum((pp - 1) * (b - w), (pp - 1) * (f + b) - (microbatches - 1) * f)
+        return 2 * (pp - 1) * (b - w) + 2 * maximum(2 * pp - 1 - microbatches, 0) * f
     if kind == "v-half":
         return (3 * pp - 4 - 3 * (pp % 2 == 0)) * f
     if kind == "v-min":

@@ -139,7 +139,7 @@ def rank_schedule(
     if kind in ("zb-heuristic", "v-half", "v-min"):
         return schedule(kind, pp, microbatches, vpp, group)[rank]
     if kind in ("gpipe", "looped-bfs"):
-        return _all_forwards_then_backwards(rank, microbatches, vpp, forward_only)
+        return _all_forwards_then_backwards(kind, rank, microbatches, vpp, forward_only)
     if kind in ("1f1b", "interleaved"):
         return _megatron(kind, pp, rank, microbatches, vpp, group, overlap, forward_only, all_forwards_first_at_pp)
     if kind in ("zb-h1", "zb-h2"):
@@ -258,13 +258,13 @@ def _megatron(
     return one_forward_one_backward(rank, table, vpp, first, fuse=overlap)
 
 
-def _all_forwards_then_backwards(rank: int, microbatches: int, vpp: int, forward_only: bool) -> list[Event]:
-    """GPipe (arXiv 1811.06965), and with model chunks breadth-first (arXiv 2211.05953): torch `ScheduleGPipe` and
+def _all_forwards_then_backwards(kind: str, rank: int, microbatches: int, vpp: int, forward_only: bool) -> list[Event]:
+    """GPipe (arXiv 1811.06965), and breadth-first with model chunks (arXiv 2211.05953): torch `ScheduleGPipe` and
     `ScheduleLoopedBFS`, of which only the second takes the backwards in reverse order."""
     events = [Event("F", rank, microbatch, chunk) for chunk in range(vpp) for microbatch in range(microbatches)]
     if forward_only:
         return events
-    order = range(microbatches) if vpp == 1 else range(microbatches - 1, -1, -1)
+    order = range(microbatches) if kind == "gpipe" else range(microbatches - 1, -1, -1)
     for chunk in range(vpp - 1, -1, -1):
         events.extend([Event("B", rank, microbatch, chunk) for microbatch in order])
     return events

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..formula import is_scalar
-from .events import Event, stage_of
+from .events import Event, schedule, stage_of
 
 Durations = Sequence[Sequence[Any]]  # [rank][chunk], seconds
 
@@ -96,6 +97,14 @@ def compile_order(kind: str, events: Sequence[Sequence[Event]]) -> Order:
         event = events[stuck[0]][position[stuck[0]]]
         raise ValueError(f"deadlock: ranks {stuck} wait for each other, rank {stuck[0]} before {event}")
     return Order(pp, chunks, 2 * block, tuple(steps))
+
+
+@lru_cache(maxsize=128)
+def planned_order(
+    kind: str, pp: int, microbatches: int, vpp: int = 1, group: int | None = None, overlap: bool = False
+) -> Order:
+    """`compile_order` of `events.schedule` with these arguments, kept for the next call."""
+    return compile_order(kind, schedule(kind, pp, microbatches, vpp, group, overlap=overlap))
 
 
 def _neighbours(kind: str, pp: int, chunks: int) -> tuple[list[int], list[int]]:
