@@ -91,8 +91,7 @@ def node_size(gpu: str) -> int:
     """GPUs of the usual node of a device; 8 when it is not known."""
     from primus_lint.hardware import accelerator, node_type
 
-    found = accelerator(gpu)
-    if found is None:
+    if accelerator(gpu) is None:
         return 8
-    node = node_type(found.node_type)
-    return 8 if node is None else node.gpus_per_node
+    node = node_type(gpu)
+    return 8 if node is None else int(node.gpus_per_node)
