@@ -38,6 +38,7 @@ FORMATS = ("text", "concise", "json")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="This settings file only.")
 @click.option("--isolated", is_flag=True, help="No settings files.")
 @click.option("--quiet", "-q", is_flag=True, help="Findings only.")
+@click.option("--hook", is_flag=True, help="Called by a hook: YAML that is no recipe is skipped, an empty list is clean.")
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of showing them.")
 def command(files: tuple[str, ...], **values: Any) -> None:
     """Check recipes: do they start, do they fit, how fast are they.
@@ -81,7 +82,7 @@ def check_all(files: tuple[str, ...], options: Any, values: dict[str, Any]) -> t
         "ignore": _names(values.get("ignore")),
         "profile": values.get("profile"),
     }
-    for path, alone in common.find_files(files or (".",)):
+    for path, alone in common.find_files(files or (() if values.get("hook") else (".",))):
         try:
             source = common.read_source(path, values.get("stdin_filename"))
         except OSError as error:
@@ -91,7 +92,7 @@ def check_all(files: tuple[str, ...], options: Any, values: dict[str, Any]) -> t
         settings = common.settings_for(source.path, values.get("config"), bool(values.get("isolated")), overrides)
         item = check_source(source, options, settings)
         if not item.is_recipe and not item.unreadable:
-            if not alone:
+            if not alone or values.get("hook"):
                 continue
             click.echo(f"primus-lint: {path}: not a training recipe that primus-lint reads", err=True)
             could_not = True

@@ -52,7 +52,7 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
     checked: list[Checked] = []
     could_not = changed = False
     overrides: dict[str, Any] = {}
-    for path, alone in common.find_files(files or (".",)):
+    for path, alone in common.find_files(files or (() if values.get("hook") else (".",))):
         try:
             source = common.read_source(path, values.get("stdin_filename"))
         except OSError as error:

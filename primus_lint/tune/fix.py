@@ -220,17 +220,19 @@ def _needs_search(subject: Subject) -> bool:
 
 
 def _worth_it(subject: Subject, candidate: Candidate, how: Rules) -> bool:
-    """Whether the gain exceeds the wanted one and what the band of a comparison can explain.
+    """Whether the gain exceeds the wanted one and the band of the comparison.
 
-    Both times come from the same rates, so their errors are mostly common; what counts is the part of the band that
-    belongs to what differs. A fifth of the wider relative band is taken for that.
+    The errors of one class of operations (products, attention, each kind of communication) come from the same rates
+    in both recipes, so they cancel but for the difference of the class's share: the band of the difference is the sum
+    over the classes of |spread after - spread before|.
     """
     now = subject.projection
     if now is None:
         return False
-    gain = float(now.iteration_s) / candidate.iteration_s - 1
-    band = (float(candidate.projection.high_s) - candidate.iteration_s) / candidate.iteration_s
-    return gain > max(how.min_gain, band / 5)
+    saved_s = float(now.iteration_s) - candidate.iteration_s
+    before, after = now.spreads_s, candidate.projection.spreads_s
+    band_s = sum(abs(float(after.get(kind, 0.0)) - float(before.get(kind, 0.0))) for kind in {*before, *after})
+    return saved_s > max(how.min_gain * candidate.iteration_s, band_s)
 
 
 def _same_score(subject: Subject, candidate: Candidate) -> bool:
