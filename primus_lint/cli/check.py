@@ -82,6 +82,7 @@ def check_all(files: tuple[str, ...], options: Any, values: dict[str, Any]) -> t
         "ignore": _names(values.get("ignore")),
         "profile": values.get("profile"),
     }
+    shown: set[str] = set()
     for path, alone in common.find_files(files or (() if values.get("hook") else (".",))):
         try:
             source = common.read_source(path, values.get("stdin_filename"))
@@ -90,6 +91,7 @@ def check_all(files: tuple[str, ...], options: Any, values: dict[str, Any]) -> t
             could_not = True
             continue
         settings = common.settings_for(source.path, values.get("config"), bool(values.get("isolated")), overrides)
+        could_not |= not common.settings_problems(settings, shown)
         item = check_source(source, options, settings)
         if not item.is_recipe and not item.unreadable:
             if not alone or values.get("hook"):

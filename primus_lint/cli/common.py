@@ -118,10 +118,37 @@ def read_source(path: str, stdin_filename: str | None) -> SourceText:
 
 def settings_for(path: str, config: str | None, isolated: bool, overrides: dict[str, Any]) -> Settings:
     """The settings of a file with the command line's selection on top."""
-    from primus_lint.settings import load_settings
+    from primus_lint.settings import Settings, load_settings, read_settings
 
-    settings = load_settings(path, config=config, isolated=isolated)
-    return settings.with_overrides(**overrides) if any(v for v in overrides.values()) else settings
+    settings = Settings() if isolated else (read_settings(config) or Settings() if config else load_settings(path))
+    if not any(overrides.values()):
+        return settings
+    copy = Settings(settings.path)
+    for name in Settings.__slots__:
+        setattr(copy, name, getattr(settings, name))
+    for name, value in overrides.items():
+        if value:
+            setattr(copy, name, value)
+    return copy
+
+
+def settings_problems(settings: Settings, shown: set[str]) -> bool:
+    """Say once a run what is wrong with a settings file; whether it can be used at all."""
+    from primus_lint import __version__
+    from primus_lint.settings import version_satisfies
+
+    if settings.path is None or settings.path in shown:
+        return True
+    shown.add(settings.path)
+    good = True
+    for problem in settings.problems:
+        where = f"{problem.path}:{problem.line}:{problem.column}"
+        click.echo(f"{where}: {'error' if problem.fatal else 'warning'}[{problem.code}] {problem.message}", err=True)
+        good &= not problem.fatal
+    if settings.required_version and version_satisfies(settings.required_version) is False:
+        click.echo(f"primus-lint: {settings.path} wants version {settings.required_version}, this is {__version__}", err=True)
+        good = False
+    return good
 
 
 def use_color(out: Any) -> bool:

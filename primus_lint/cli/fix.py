@@ -52,6 +52,7 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
     checked: list[Checked] = []
     could_not = changed = False
     overrides: dict[str, Any] = {}
+    shown: set[str] = set()
     for path, alone in common.find_files(files or (() if values.get("hook") else (".",))):
         try:
             source = common.read_source(path, values.get("stdin_filename"))
@@ -60,6 +61,7 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
             could_not = True
             continue
         settings = common.settings_for(source.path, values.get("config"), bool(values.get("isolated")), overrides)
+        could_not |= not common.settings_problems(settings, shown)
         result = fix_source(source, options, settings, how)
         if not result.before.is_recipe:
             if alone and not values.get("hook"):
