@@ -90,6 +90,11 @@ def count(text: Any, unit: Any) -> int:
     return sum(item.count(unit) if isinstance(item, str) else item == unit for item in text)
 
 
+def pieces(text: Any, separator: str) -> list[str]:
+    """The parts of a text between separators; [] for None."""
+    return [] if text is None else [part.strip() for part in text.split(separator)]
+
+
 def matches(text: Any, pattern: str) -> bool:
     """Whether a regular expression matches the whole text."""
     import re
@@ -124,6 +129,7 @@ FUNCTIONS: dict[str, Any] = {
     "max": max,
     "min": min,
     "outside": outside,
+    "pieces": pieces,
     "product": product,
     "round_up": formula.round_up,
     "set": set,

@@ -157,8 +157,8 @@ def emerging_optimizer(v: Namespace) -> bool:
 
 @derived("optimizer", "use_distributed_optimizer")
 def layer_wise_optimizer(v: Namespace) -> bool:
-    """Whether an emerging optimizer is sharded by whole layers."""
-    return v["emerging_optimizer"] and bool(v["use_distributed_optimizer"] or v["optimizer"] == "dist_muon")
+    """Whether an emerging optimizer is sharded by whole layers (d98e8a64 only)."""
+    return bool(v.get("use_layer_wise_distributed_optimizer"))
 
 
 @derived("cpu_offloading_num_layers", "cpu_offloading")
@@ -170,17 +170,3 @@ def cpu_offload(v: Namespace) -> bool:
 @derived("fp8", "fp8_recipe")
 def mxfp8(v: Namespace) -> bool:
     return bool(v.get("fp8")) and v["fp8_recipe"] == "mxfp8"
-
-
-@derived("tensor_parallel_num_weight_shards", "tensor_model_parallel_size")
-def gtp(v: Namespace) -> Any:
-    """Ranks over which the weights of one tensor-parallel rank are sharded again (1: off)."""
-    shards = v.get("tensor_parallel_num_weight_shards")
-    return 1 if shards is None else max(shards // v["tp"], 1)
-
-
-@derived("expert_tensor_parallel_num_weight_shards", "expert_tensor_parallel_size", "tensor_model_parallel_size")
-def egtp(v: Namespace) -> Any:
-    """The same for the weights of the experts."""
-    shards = v.get("expert_tensor_parallel_num_weight_shards")
-    return 1 if shards is None else max(shards // v["etp"], 1)
