@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from primus_lint.lower.megatron import adjust, build_run, namespace
-from primus_lint.readers.document import Origin, Section, Value
 from primus_lint.rules import catalogue
 from primus_lint.rules.compile import STAGES
 from primus_lint.rules.engine import UNDECIDED, check
 from primus_lint.tune.space import AXES, TUNED, Pins, Structure, structures
+from primus_lint.tune.what_if import with_changes
 
 if TYPE_CHECKING:
     from primus_lint.hardware import Accelerator
@@ -255,22 +255,6 @@ def changes_of(
     if tp > 1 and not given.get("sequence_parallel"):
         wanted["sequence_parallel"] = True
     return {key: value for key, value in wanted.items() if given.get(key) != value}
-
-
-def with_changes(subject: Subject, changes: dict[str, Any]) -> Subject:
-    """The same subject with some arguments set, as if the file said so."""
-    from primus_lint.pipeline import Subject
-
-    values = dict(subject.section.values)
-    for key, value in changes.items():
-        values[key] = Value(value, (Origin("cli", value, key_path=(key,)),))
-    section = Section(
-        subject.section.name, subject.section.framework, values, node_path=subject.section.node_path,
-        model=subject.section.model, module_preset=subject.section.module_preset,
-    )  # fmt: skip
-    other = Subject(subject.document, section, subject.target, subject.version, subject.assumed)
-    other.framework, other.env, other.stack = subject.framework, subject.env, subject.stack
-    return other
 
 
 def rescore(
