@@ -152,7 +152,8 @@ def print_fits() -> None:
             passes = " ".join(f"{key} {node[key]}" for key in ("dgrad", "wgrad") if node.get(key) is not None)
             band = " band {} .. {}".format(*node["band"]) if "band" in node else ""
             print(
-                f"{' '.join(path):45s} MAPE {node['mape'] * 100:5.1f} % held {node['held']:4d} of {node['rows']:5d}  {numbers} {passes}{band}"
+            seen = f"MAPE {node['mape'] * 100:5.1f} % held {node['held']:4d} of {node['rows']:5d}"
+            print(f"{' '.join(path):45s} {seen}  {numbers} {passes}{band}")
             )
         elif isinstance(node, dict):
             for key, value in node.items():

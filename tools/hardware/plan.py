@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from primus_lint.hardware.curves import GROUPS, OPERATIONS, SIZES
-from primus_lint.hardware.rates import attention_work, gemm_work, grouped_gemm_work
+from primus_lint.hardware.rates import QUANTIZE_BYTES, attention_work, gemm_work, grouped_gemm_work
 from tools.hardware.fit import Sample, additive, fit, held_out, roofline
 from tools.hardware.selfcheck import Limits
 from tools.hardware.tables import Table
@@ -38,14 +38,20 @@ GEMM = {
 # AMD rows are all large: launch (Primus's 2.8 us) and bandwidth (its share for norms) cannot be told from them
 AMD_START, AMD_FIXED = [2.8e-6, 0.5, 0.566], {0, 2}
 GROUPED = {"mi300x": "primus-turbo", "b200": "simumax", "a100-pcie-80gb": "simumax"}
-# accelerator -> source of attention rows; joint: one set for all head dimensions (too few rows for each)
+# accelerator -> source of attention rows; True: one set for all head dimensions (too few rows for each)
 ATTENTION = {
-    "a100-pcie-80gb": ("simumax", True), "h100": ("aiconfigurator", False), "h200": ("aiconfigurator", False),
+    "a100-pcie-80gb": ("simumax", False), "h100": ("aiconfigurator", False), "h200": ("aiconfigurator", False),
     "b200": ("aiconfigurator", False), "gb200": ("aiconfigurator", False), "mi300x": ("primus-turbo", False),
     "mi355x": ("hipkittens", False),
 }  # fmt: skip
-BACKWARD = {"a100-pcie-80gb": ("simumax", True), "b200": ("simumax", True), "mi355x": ("hipkittens", False)}
+BACKWARD = {"a100-pcie-80gb": ("simumax", False), "b200": ("simumax", True), "mi355x": ("hipkittens", False)}
 DIMS = (64, 128, 192, 256)
+# Rows of one or two sequence lengths cannot tell how the efficiency grows with it. MI300X (4,096 and 8,192): launch and
+# bandwidth of a free fit of head dimension 128, causal. A100-PCIe (4,096): its share for plain kernels.
+NARROW: dict[str, tuple[list[float], set[int]]] = {
+    "mi300x": ([2e-5, 0.4, 0.53], {0, 2}),
+    "a100-pcie-80gb": ([1e-4, 0.6, 0.752], {2}),
+}
 SAME = {"fp16": "bf16"}
 
 
@@ -58,7 +64,10 @@ def gemm_fits(tables: Tables, limits: Limits) -> dict[str, Any]:
             parts.append([row for row in rows if row[1] == "fwd"])
         sample = _gemm_sample(parts, device, dtype, limits)
         amd = device.startswith("mi")
-        rate = fit(roofline, sample, AMD_START if amd else [4e-6, 0.7, 0.7], AMD_FIXED if amd else None)
+        start = AMD_START if amd else [4e-6, 0.7, 0.7]
+        if dtype == "fp8" and not amd:  # AIConfigurator's fp8 rows quantize their activations; AMD's do not
+            start = [*start, 0.7]
+        rate = fit(roofline, sample, start, AMD_FIXED if amd else None, 2 if len(sources) > 1 else 1)
         rate["source"] = "+".join(sources)
         rate.update(_pass_ratios(tables, device, dtype, sources, limits))
         found.setdefault(device, {})[dtype] = rate
@@ -71,7 +80,10 @@ def _gemm_sample(parts: list[list[Any]], device: str, dtype: str, limits: Limits
     m, n, k, seconds = (np.array([row[index] for row in rows], float) for index in (2, 3, 4, 5))
     flops, moved = gemm_work(dtype, "fwd", m, n, k)
     held = [held_out(row[3], row[4]) for row in rows]  # by (n, k): unseen layers, not unseen batch sizes
-    return Sample(flops / limits.peak[device][dtype], moved / limits.bandwidth[device], seconds, weight, held)
+    quantize_s = QUANTIZE_BYTES * m * k / limits.bandwidth[device]
+    return Sample(
+        flops / limits.peak[device][dtype], moved / limits.bandwidth[device], seconds, weight, held, quantize_s
+    )
 
 
 def _pass_ratios(
@@ -118,7 +130,11 @@ def grouped_fits(tables: Tables, limits: Limits) -> dict[str, Any]:
                 np.array([moved for _, moved in work]) / limits.bandwidth[device],
                 [row[-1] for row in own], np.ones(len(own)), [held_out(*row[2:6]) for row in own],
             )  # fmt: skip
-            rate = fit(additive, sample, [2e-5, 0.5, 0.6])
+            forward = found.get(device, {}).get("fwd")
+            if joint and op == "wgrad":  # 4 rows: one parameter
+                rate = fit(additive, sample, [forward["launch"], forward["math"], forward["bandwidth"]], {0, 2})
+            else:
+                rate = fit(additive, sample, [2e-5, 0.5, 0.6])
             rate["source"] = source
             found.setdefault(device, {})[op] = rate
     return found
@@ -151,7 +167,8 @@ def _attention_fit(rows: list[Any], device: str, direction: str, source: str, li
         np.array([moved for _, moved in work]) / limits.bandwidth[device],
         [row[-1] for row in rows], np.ones(len(rows)), [held_out(*row[2:8]) for row in rows],
     )  # fmt: skip
-    rate = fit(additive, sample, [3e-5, 0.5, 0.4])
+    start, fixed = NARROW.get(device, ([3e-5, 0.5, 0.4], set()))
+    rate = fit(additive, sample, start, fixed)
     rate["source"] = source
     return rate
 
@@ -159,7 +176,7 @@ def _attention_fit(rows: list[Any], device: str, direction: str, source: str, li
 def memory_fits(tables: Tables, limits: Limits) -> dict[str, Any]:
     """Median share of the bandwidth over rows that last longer than launches do."""
     found: dict[str, Any] = {}
-    for name, table in tables.items():
+    for table in tables.values():
         if table.operation != "memory":
             continue
         for op, kind in (("residual_add", "elementwise"), ("optimizer", "optimizer")):

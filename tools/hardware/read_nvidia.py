@@ -15,9 +15,7 @@ DEVICES = {
 }  # fmt: skip
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8"}
 NCCL = {"half": 2, "int8": 1}
-OPS = {
-    "all_gather": "all_gather", "all_reduce": "all_reduce", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all",
-}  # fmt: skip
+OPS = {"alltoall": "all_to_all"}
 GEMM_M = frozenset({512, 768, 1024, 2048, 4096, 8192, 16384, 32768})
 SIMUMAX = {"b200_bf16_ceperm": ("b200", 2250e12), "a100_pcie": ("a100-pcie-80gb", 312e12)}
 LAYOUTS = {"TN": "fwd", "NN": "dgrad", "NT": "wgrad"}
@@ -43,8 +41,8 @@ def aiconfigurator(root: str, ledger: Ledger) -> list[Table]:
             if int(row["window_size"]) != 0:
                 ledger.reject(f"aiconfigurator/{name}", "windowed attention is not modelled", str(row))
                 continue
-            shape = int(row["batch_size"]), int(row["num_heads"]), int(row["num_key_value_heads"]), int(row["isl"])
-            attention.rows.append(("bf16", "forward", *shape, dim, dim, True, float(row["latency"]) * 1e-3))
+            sizes = int(row["batch_size"]), int(row["num_heads"]), int(row["num_key_value_heads"]), int(row["isl"])
+            attention.rows.append(("bf16", "forward", *sizes, dim, dim, True, float(row["latency"]) * 1e-3))
         collective = Table("collective", node, "aiconfigurator", "16-bit elements only")
         name = f"{device}_nccl.csv"
         for row in _csv(folder, name, ledger):
@@ -52,7 +50,9 @@ def aiconfigurator(root: str, ledger: Ledger) -> list[Table]:
                 ledger.reject(f"aiconfigurator/{name}", "same byte sizes as the 16-bit rows", str(row))
                 continue
             size = int(row["message_size"]) * NCCL[row["nccl_dtype"]]
-            collective.rows.append((OPS[row["op_name"]], 1, int(row["num_gpus"]), size, float(row["latency"]) * 1e-3))
+            collective.rows.append(
+                (OPS.get(row["op_name"], row["op_name"]), 1, int(row["num_gpus"]), size, float(row["latency"]) * 1e-3)
+            )
         found += [gemm, attention, collective]
     return found
 
@@ -68,8 +68,8 @@ def keep_aiconfigurator(table: Table, row: tuple[Any, ...]) -> bool:
 
 
 def simumax(root: str, ledger: Ledger) -> list[Table]:
-    """Efficiencies of the stated peak. Attention counts the whole square of scores although its kernel is causal, and five
-    products backward against two forward: its times come from those FLOPs."""
+    """Efficiencies of the stated peak. Attention counts the whole square of scores although its kernel is causal, and
+    five products backward against two forward: its times come from those FLOPs."""
     found = []
     for stem, (accelerator, peak) in SIMUMAX.items():
         path = f"simumax/{stem}.json"

@@ -60,8 +60,8 @@ def _flops(operation: str, row: tuple[Any, ...]) -> float:
 def _collective(
     node: dict[str, Any], op: str, nodes: int, gpus_per_node: int, message_bytes: float, time_s: float
 ) -> str | None:
-    """Bus bandwidth against the links. A switch that reduces (NVLS) takes every byte once, so that the bus bandwidth of an
-    all-reduce may reach 2(n-1)/n of the link rate."""
+    """Bus bandwidth against the links. A switch that reduces (NVLS) takes every byte once, so that the bus bandwidth of
+    an all-reduce may reach 2(n-1)/n of the link rate."""
     ranks = nodes * gpus_per_node
     bus = message_bytes * (1.0 if op == "p2p" else volume(op, ranks)) / time_s
     if nodes > 1:

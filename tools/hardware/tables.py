@@ -1,4 +1,4 @@
-"""A measured table: rows in common units (seconds, bytes, shapes in elements), where they came from, what was dropped."""
+"""A measured table: rows in common units (seconds, bytes, elements), where they came from, what was dropped."""
 
 from __future__ import annotations
 

@@ -1,0 +1,207 @@
+"""Rates of every accelerator: its own fits, else a relative's, else a stated share of the peak.
+
+A rate is a plain dictionary. GEMM: `launch` (s), `math` and `bandwidth` (shares of peak), `dgrad` and `wgrad` (time
+over the forward model), `peak` (the dtype whose peak counts), in fp8 `quantize` (share of bandwidth). Grouped GEMM: the
+same with one entry per pass. Attention: one entry per direction, mask and head dimension, plus `ratio` (time over the
+entry's own). Memory: `share`. Each carries `band` (time low, time high, as multiples), `tier` and `source`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from primus_lint.hardware.compiled import base
+
+FITTED, TRANSFERRED, CONSTANT = "fitted", "transferred", "constant"
+Rate = dict[str, Any]
+
+
+def resolve_rates(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Accelerator -> {"gemm", "grouped_gemm", "attention", "memory"}."""
+    resolver = _Resolver(raw)
+    return {name: resolver.rates(name) for name in raw["accelerators"]}
+
+
+class _Resolver:
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.accelerators: dict[str, Any] = raw["accelerators"]
+        self.fits: dict[str, Any] = raw["fits"]
+        self.policy: dict[str, Any] = raw["rates"]
+
+    def rates(self, name: str) -> dict[str, Any]:
+        gemm = self.gemm(name)
+        return {
+            "gemm": gemm,
+            "grouped_gemm": self.grouped(name, gemm),
+            "attention": self.attention(name),
+            "memory": self.memory(name),
+        }
+
+    # -- GEMM ------------------------------------------------------------------------------------------------------
+    def gemm(self, name: str) -> dict[str, Rate]:
+        entry = self.accelerators[name]
+        found = {dtype: self.gemm_dtype(name, dtype) for dtype in entry["peak"] if dtype != "fp4"}
+        for recipe, rule in self.policy["recipes"][entry["vendor"]].items():
+            if rule["peak"] not in entry["peak"]:
+                continue
+            if "like" in rule:
+                found[recipe] = {**found[rule["like"]], "tier": TRANSFERRED}
+            else:
+                found[recipe] = self.constant(name, rule["peak"], rule["constant"], rule["backward_ratio"])
+        return found
+
+    def gemm_dtype(self, name: str, dtype: str) -> Rate:
+        """The rate of a dtype: fit, policy, or the shares of bf16 at this dtype's peak."""
+        fit = self.fits["gemm"].get(name, {}).get(dtype)
+        if fit is not None:
+            rate = {**_fitted(fit), "peak": dtype}
+        else:
+            rule = self.policy["gemm"].get(name, {}).get(dtype)
+            if rule is None:
+                rate = {**self.transferred(self.gemm_dtype(name, "bf16")), "peak": dtype} if dtype != "fp16" else {
+                    **self.gemm_dtype(name, "bf16"), "peak": "fp16",
+                }  # fmt: skip
+            elif "constant" in rule:
+                return self.constant(name, dtype, rule["constant"], self.backward_ratio(name, dtype))
+            else:
+                rate = {**self.transferred(self.gemm_dtype(rule["like"], dtype)), "peak": dtype}
+        if rate.get("dgrad") is None:
+            rate["dgrad"] = rate["wgrad"] = self.backward_ratio(name, dtype)
+        if dtype == "fp8" and "quantize" not in rate:  # rows of the bare product
+            rate["quantize"] = self.memory(name)["elementwise"]["share"]
+        return rate
+
+    def backward_ratio(self, name: str, dtype: str) -> float:
+        """dgrad and wgrad time over forward time where the fit has no rows of them."""
+        fit = self.fits["gemm"].get(name, {}).get(dtype, {})
+        if fit.get("dgrad") is not None:
+            return float((fit["dgrad"] + fit["wgrad"]) / 2)
+        rule = self.policy["backward_ratio"].get(name, {})
+        if dtype in rule:
+            entry = rule[dtype]
+            return self.backward_ratio(entry["like"], dtype) if "like" in entry else float(base(entry))
+        return self.backward_ratio(name, "bf16") if dtype != "bf16" else 1.0
+
+    def constant(self, name: str, peak: str, fact: dict[str, Any], backward_ratio: float) -> Rate:
+        vendor = self.accelerators[name]["vendor"]
+        band = self.policy["bands"]["constant"]
+        return {
+            "launch": base(self.policy["launch"][vendor]),
+            "math": base(fact),
+            "bandwidth": self.memory(name)["elementwise"]["share"],
+            "dgrad": backward_ratio,
+            "wgrad": backward_ratio,
+            "peak": peak,
+            "band": [band["low"], band["high"]],
+            "tier": CONSTANT,
+            "source": fact["source"],
+        }
+
+    def transferred(self, rate: Rate) -> Rate:
+        wider = self.policy["bands"]["transferred"]
+        low, high = rate["band"]
+        return {**rate, "band": [low * wider["low"], high * wider["high"]], "tier": TRANSFERRED}
+
+    # -- grouped GEMM ----------------------------------------------------------------------------------------------
+    def grouped(self, name: str, gemm: dict[str, Rate]) -> dict[str, dict[str, Rate]]:
+        """dtype -> pass ("fwd", "dgrad", "wgrad") -> rate. Other dtypes than bf16 scale by the GEMM shares."""
+        half = self.grouped_half(name, gemm)
+        found = {}
+        for dtype, rate in gemm.items():
+            if dtype in ("bf16", "fp16"):
+                found[dtype] = {kind: {**entry, "peak": dtype} for kind, entry in half.items()}
+                continue
+            scale = rate["math"] / gemm["bf16"]["math"]
+            found[dtype] = {
+                kind: {
+                    **self.transferred(entry), "math": entry["math"] * scale, "peak": rate["peak"],
+                    **({"quantize": rate["quantize"]} if "quantize" in rate else {}),
+                }
+                for kind, entry in half.items()
+            }  # fmt: skip
+        return found
+
+    def grouped_half(self, name: str, gemm: dict[str, Rate]) -> dict[str, Rate]:
+        policy = self.policy["grouped_gemm"]
+        rule = policy.get(name, {})
+        fit = self.fits["grouped_gemm"].get(name)
+        if fit is not None:
+            forward = _fitted(fit["fwd"])
+            ratio = base(rule["backward_ratio"]) if "backward_ratio" in rule else None
+            return {
+                kind: _fitted(fit[kind]) if kind in fit else _slowed(forward, ratio)
+                for kind in ("fwd", "dgrad", "wgrad")
+            }
+        if "like" in rule:
+            other = self.grouped_half(rule["like"], gemm)
+            rates = {kind: self.transferred(entry) for kind, entry in other.items()}
+            if "math" in rule:
+                scale = base(rule["math"]) / rates["fwd"]["math"]
+                rates = {kind: {**entry, "math": entry["math"] * scale} for kind, entry in rates.items()}
+            if "backward_ratio" in rule:
+                slower = _slowed(rates["fwd"], base(rule["backward_ratio"]))
+                rates["dgrad"] = rates["wgrad"] = slower
+            return rates
+        plain = self.transferred(gemm["bf16"])
+        forward = {**plain, "launch": base(policy["default"]["launch"])}
+        return {kind: _slowed(forward, 1.0 if kind == "fwd" else plain[kind]) for kind in ("fwd", "dgrad", "wgrad")}
+
+    # -- attention -------------------------------------------------------------------------------------------------
+    def attention(self, name: str) -> dict[str, dict[str, dict[str, Rate]]]:
+        """direction -> mask ("causal", "full") -> head dimension (text) -> rate."""
+        rule = self.policy["attention"].get(name, {})
+        if "like" in rule:
+            other = self.attention(rule["like"])
+            return {
+                direction: {
+                    mask: {dim: self.transferred(rate) for dim, rate in dims.items()} for mask, dims in masks.items()
+                }
+                for direction, masks in other.items()
+            }
+        fit = self.fits["attention"][name]
+        forward = {
+            mask: {dim: {**_fitted(rate), "ratio": 1.0} for dim, rate in dims.items()}
+            for mask, dims in fit["forward"].items()
+        }
+        if "backward" in rule:
+            backward = self.attention(rule["backward"]["like"])["backward"]
+        elif "backward" in fit:
+            backward = {
+                mask: {dim: {**_fitted(rate), "ratio": 1.0} for dim, rate in dims.items()}
+                for mask, dims in fit["backward"].items()
+            }
+        else:
+            ratio = base(self.policy["attention"]["backward_ratio"])
+            backward = {
+                mask: {dim: {**self.transferred(rate), "ratio": ratio} for dim, rate in dims.items()}
+                for mask, dims in forward.items()
+            }
+        return {"forward": forward, "backward": backward}
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    def memory(self, name: str) -> dict[str, Rate]:
+        """Kind of kernel -> share of the memory bandwidth."""
+        vendor = self.accelerators[name]["vendor"]
+        rules = {**self.policy["memory"]["default"][vendor], **self.policy["memory"].get(name, {})}
+        own = self.fits["memory"].get(name, {})
+        found = {kind: self.memory_kind(kind, rule) for kind, rule in rules.items()}
+        found.update({kind: _fitted(rate) for kind, rate in own.items()})
+        return found
+
+    def memory_kind(self, kind: str, rule: dict[str, Any]) -> Rate:
+        if "like" in rule:
+            return self.transferred(_fitted(self.fits["memory"][rule["like"]][kind]))
+        share = base(rule)
+        band = [share / base(rule, "high"), share / base(rule, "low")]
+        return {"share": share, "band": band, "tier": CONSTANT, "source": rule["source"]}
+
+
+def _fitted(fit: dict[str, Any]) -> Rate:
+    return {**fit, "tier": FITTED}
+
+
+def _slowed(rate: Rate, ratio: float | None) -> Rate:
+    """The same rate with `ratio` times its time: both shares fall."""
+    if ratio is None:
+        return rate
+    return {**rate, "math": rate["math"] / ratio, "bandwidth": rate["bandwidth"] / ratio}
