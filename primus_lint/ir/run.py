@@ -7,8 +7,9 @@ plain Python value. Sizes are global (not per rank) unless the name says otherwi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from primus_lint.ir.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 Int = Any  # int, or a broadcast integer array
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Record):
     """Where the recipe runs. `gpu` is a name of hardware_db, None when unknown; `world_size` in GPUs."""
 
     gpu: str | None
@@ -28,8 +28,7 @@ class Target:
     gpus_per_node: int = 8
 
 
-@dataclass(frozen=True, slots=True)
-class MultiLatentAttention:
+class MultiLatentAttention(Record):
     q_lora_rank: int | None
     kv_lora_rank: int
     qk_head_dim: int
@@ -37,8 +36,7 @@ class MultiLatentAttention:
     v_head_dim: int
 
 
-@dataclass(frozen=True, slots=True)
-class MixtureOfExperts:
+class MixtureOfExperts(Record):
     num_experts: int
     router_topk: int
     ffn_hidden_size: int  # of one expert
@@ -64,8 +62,7 @@ class MixtureOfExperts:
     latent_size: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Record):
     kind: str  # "gpt", "hybrid" (Mamba, GDN, KDA, ...), "diffusion": only "gpt" has a ledger today
     num_layers: int
     hidden_size: int
@@ -96,8 +93,7 @@ class Model:
         return self.moe is not None and self.moe.layer_is_moe[layer]
 
 
-@dataclass(frozen=True, slots=True)
-class Parallel:
+class Parallel(Record):
     """Degrees. `dp` = world/(tp*pp*cp) and `edp` = world/(etp*ep*pp); both None without a world size."""
 
     tp: Int
@@ -114,24 +110,21 @@ class Parallel:
     stages: Stages | None  # None when the split is illegal
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Record):
     micro_batch_size: Int
     global_batch_size: Int | None
     seq_length: Int
     num_microbatches: Int | None  # per data-parallel rank and step
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Record):
     kind: str  # "1f1b", "interleaved", "zb-h1", "zb-heuristic", "zbv", "v-half", "v-min", "none" (pp = 1)
     overlap_p2p: bool
     overlap_moe_ep: bool
     runtime: str  # "megatron", "primus-pipeline", "zero-bubble"
 
 
-@dataclass(frozen=True, slots=True)
-class Recompute:
+class Recompute(Record):
     granularity: str | None  # None, "full", "selective"
     method: str | None  # "uniform", "block"
     num_layers: Int | None
@@ -142,8 +135,7 @@ class Recompute:
     cpu_offload_layers: int
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(Record):
     params_dtype: str  # "bf16", "fp16", "fp32"
     fp8: str | None  # "e4m3", "hybrid"
     fp8_recipe: str
@@ -157,8 +149,7 @@ class Precision:
     grads_dtype: str  # of the gradient buffer: "fp32" or "bf16"
 
 
-@dataclass(frozen=True, slots=True)
-class Optimizer:
+class Optimizer(Record):
     name: str  # "adam", "sgd", "muon", "dist_muon", ...
     sharding: str  # "none", "distributed", "fsdp2", "megatron-fsdp"
     fsdp_strategy: str  # of Megatron-FSDP: "no_shard", "optim", "optim_grads", "optim_grads_params"
@@ -180,8 +171,7 @@ class Optimizer:
     average_in_collective: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
+class Kernels(Record):
     """Which implementation of a module runs."""
 
     vendor: str  # "cuda", "rocm", "unknown"
@@ -205,8 +195,7 @@ class Kernels:
     torch_compile: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Record):
     """One recipe on one target. `section` keeps the resolved values with their origins; `args` the effective ones."""
 
     framework: str  # "megatron" or "primus-megatron"
