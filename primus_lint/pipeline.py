@@ -122,11 +122,12 @@ class Subject:
 
 def ledger_of(run: Run | None, accelerator: Accelerator | None) -> Ledger | None:
     """The ledger of a recipe; None when it abstains (kind of model, world size or vocabulary not known)."""
-    from primus_lint.ledger import ledger
+    from primus_lint.ledger import Ledger, ledger
 
     if run is None or run.parallel.dp is None or run.parallel.stages is None:
         return None
-    return ledger(run, accelerator) or None
+    result = ledger(run, accelerator)
+    return result if isinstance(result, Ledger) else None
 
 
 class Checked:
@@ -177,8 +178,11 @@ def check_source(source: SourceText, options: Options, settings: Settings | None
 
 def framework_version(options: Options, settings: Settings | None, document: ResolvedDocument) -> str:
     """Command line, then settings, then what the file or its presets state, then what the newest Primus pins."""
-    for name in (options.framework_version, settings.framework_version if settings else None, document.framework_version):
+    for name in (
+        options.framework_version,
+        settings.framework_version if settings else None,
+        document.framework_version,
+    ):
         if name is not None:
             return canonical(name) or DEFAULT
     return DEFAULT
-

@@ -18,7 +18,7 @@ from typing import Any
 
 from primus_lint.hardware import compiled
 from tools.hardware.selfcheck import Limits, why_impossible
-from tools.hardware.tables import COLUMNS, Ledger, Table, thin
+from tools.hardware.tables import COLUMNS, Ledger, Table
 
 ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DATABASE = os.path.join(ROOT, "hardware_db")
@@ -61,42 +61,53 @@ def check_rows(table: Table, limits: Limits, ledger: Ledger) -> None:
     table.accepted = len(table.rows)
 
 
-def build(folder: str) -> None:
-    """Write measured tables, the list of rejected rows, and the fits."""
-    from tools.hardware import plan
+def tables_of(folder: str, limits: Limits, ledger: Ledger) -> dict[str, Table]:
+    """The tables to store: read, checked, thinned. `ledger` takes the counts and what was rejected."""
     from tools.hardware.read_nvidia import keep_aiconfigurator
     from tools.hardware.read_sites import KeepSites
 
-    limits = Limits(sources())
-    ledger = Ledger()
-    tables: dict[str, Table] = {}
+    found: dict[str, Table] = {}
     for table in read_tables(folder, ledger):
         check_rows(table, limits, ledger)
         ledger.read.setdefault(table.name, table.checked)
         if table.source == "aiconfigurator":
-            thin(table, lambda row, table=table: keep_aiconfigurator(table, row))  # type: ignore[misc]
+            table.rows = [row for row in table.rows if keep_aiconfigurator(table, row)]
         elif table.source in ("estimate-train-time", "vtrain"):
-            table.rows.sort(key=lambda row: row if table.operation == "collective" else 0)
             keep = KeepSites()
-            thin(table, lambda row, table=table, keep=keep: keep(table, row))  # type: ignore[misc]
+            rows = sorted(table.rows) if table.operation == "collective" else table.rows
+            table.rows = [row for row in rows if keep(table, row)]
         if table.rows:
-            tables[table.name] = table
-    titles = sources()["sources"]
-    target = os.path.join(DATABASE, "measured")
-    for name in os.listdir(target):
-        os.remove(os.path.join(target, name))
-    for table in tables.values():
-        table.write(target, titles[table.source])
-    _write(os.path.join(target, "rejected.json"), ledger.as_data())
-    stored = {name: stored_table(name) for name in tables}  # fit on what is stored, with its rounding
-    fits = {
-        "gemm": plan.gemm_fits(stored, limits),
-        "grouped_gemm": plan.grouped_fits(stored, limits),
+            found[table.name] = table
+    return found
+
+
+def fits_of(stored: dict[str, Table], limits: Limits) -> dict[str, Any]:
+    """Every fit, on the stored rows."""
+    from tools.hardware import plan
+
+    gemm = plan.gemm_fits(stored, limits)
+    return {
+        "gemm": gemm,
+        "grouped_gemm": plan.grouped_fits(stored, limits, gemm),
         "attention": plan.attention_fits(stored, limits),
         "memory": plan.memory_fits(stored, limits),
         "curves": plan.curve_fits(stored),
     }
-    _write(os.path.join(DATABASE, "fits.json"), fits)
+
+
+def build(folder: str) -> None:
+    """Write measured tables, the list of rejected rows, and the fits."""
+    raw = sources()
+    limits, ledger = Limits(raw), Ledger()
+    tables = tables_of(folder, limits, ledger)
+    target = os.path.join(DATABASE, "measured")
+    for name in os.listdir(target):
+        os.remove(os.path.join(target, name))
+    for table in tables.values():
+        table.write(target, raw["sources"][table.source])
+    _write(os.path.join(target, "rejected.json"), ledger.as_data())
+    stored = {name: stored_table(name) for name in tables}  # with the rounding of the files
+    _write(os.path.join(DATABASE, "fits.json"), fits_of(stored, limits))
 
 
 def sources() -> dict[str, Any]:
@@ -151,10 +162,8 @@ def print_fits() -> None:
             )
             passes = " ".join(f"{key} {node[key]}" for key in ("dgrad", "wgrad") if node.get(key) is not None)
             band = " band {} .. {}".format(*node["band"]) if "band" in node else ""
-            print(
             seen = f"MAPE {node['mape'] * 100:5.1f} % held {node['held']:4d} of {node['rows']:5d}"
             print(f"{' '.join(path):45s} {seen}  {numbers} {passes}{band}")
-            )
         elif isinstance(node, dict):
             for key, value in node.items():
                 show([*path, key], value)

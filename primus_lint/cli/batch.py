@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import BinaryIO
 
 import click
 
@@ -21,7 +22,7 @@ def command(file: str, only: str | None, output: str | None) -> None:
     from primus_lint.evaluate import evaluate
 
     try:
-        stream = click.get_binary_stream("stdin") if file == "-" else open(file, "rb")  # noqa: SIM115
+        stream: BinaryIO = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115
     except OSError as error:
         raise click.UsageError(f"{file}: {error.strerror}") from None
     status = 0
@@ -32,7 +33,8 @@ def command(file: str, only: str | None, output: str | None) -> None:
             try:
                 request = json.loads(line)
             except (ValueError, RecursionError) as error:
-                answer = {"id": None, "ok": False, "error": f"line {number} is no JSON object: {error}"}
+                answer = evaluate(None, only)
+                answer["error"] = f"line {number} is no JSON object: {error}"
             else:
                 answer = evaluate(request, only)
             out.write(json.dumps(answer, separators=(",", ":"), default=str) + "\n")

@@ -25,9 +25,13 @@ FORMATS = ("text", "concise", "json")
 @click.option("--unsafe-fixes", is_flag=True, help="Also apply fixes that can change numerics or checkpoints.")
 @click.option("--no-tune", is_flag=True, help="With --fix: repair only.")
 @click.option("--minimal", is_flag=True, help="With --fix: the fewest changed keys instead of the fastest recipe.")
-@click.option("--min-gain", type=float, default=3.0, show_default=True, help="Percent that tuning must gain to rewrite.")
+@click.option(
+    "--min-gain", type=float, default=3.0, show_default=True, help="Percent that tuning must gain to rewrite."
+)
 @click.option("--keep", metavar="KEYS", help="Keys (comma-separated) that --fix must not change.")
-@click.option("--output-format", "formats", multiple=True, type=click.Choice(FORMATS), help="Repeatable, with --output.")
+@click.option(
+    "--output-format", "formats", multiple=True, type=click.Choice(FORMATS), help="Repeatable, with --output."
+)
 @click.option("--output", "outputs", multiple=True, type=click.Path(dir_okay=False), help="File of that format.")
 @click.option("--fail-on", type=click.Choice(["error", "warning", "info", "never"]), help="Lowest level for exit 1.")
 @click.option("--select", metavar="RULES", help="Only these rules (names, codes, prefixes; comma-separated).")
@@ -38,7 +42,9 @@ FORMATS = ("text", "concise", "json")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="This settings file only.")
 @click.option("--isolated", is_flag=True, help="No settings files.")
 @click.option("--quiet", "-q", is_flag=True, help="Findings only.")
-@click.option("--hook", is_flag=True, help="Called by a hook: YAML that is no recipe is skipped, an empty list is clean.")
+@click.option(
+    "--hook", is_flag=True, help="Called by a hook: YAML that is no recipe is skipped, an empty list is clean."
+)
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of showing them.")
 def command(files: tuple[str, ...], **values: Any) -> None:
     """Check recipes: do they start, do they fit, how fast are they.
@@ -159,7 +165,7 @@ def write_statistics(out: io.StringIO, findings: list[Any]) -> None:
 
 def write_totals(out: io.StringIO, checked: list[Checked], style: Any) -> None:
     findings = [finding for item in checked for finding in item.findings]
-    counts = {level: 0 for level in ("error", "warning", "info")}
+    counts = dict.fromkeys(("error", "warning", "info"), 0)
     for finding in findings:
         if finding.suppressed is None:
             counts[finding.severity] += 1

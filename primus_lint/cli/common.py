@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-SKIPPED_FOLDERS = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".mypy_cache", "dist", "build"}
+SKIPPED_FOLDERS = {
+    ".git",
+    ".hg",
+    ".venv",
+    "venv",
+    "node_modules",
+    "__pycache__",
+    ".tox",
+    ".mypy_cache",
+    "dist",
+    "build",
+}
 
 
 def target_options(function: F) -> F:
@@ -27,7 +39,9 @@ def target_options(function: F) -> F:
         click.option("--world-size", type=click.IntRange(min=1), metavar="N", help="Number of GPUs."),
         click.option("--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs of a node."),
         click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="Environment variable of the run."),
-        click.option("--set", "set_values", multiple=True, metavar="key=value", help="Override a key (YAML 1.1 scalar)."),
+        click.option(
+            "--set", "set_values", multiple=True, metavar="key=value", help="Override a key (YAML 1.1 scalar)."
+        ),
         click.option("--model", metavar="NAME", help="Model facts for a file that names none (shipped model table)."),
         click.option("--framework-version", metavar="V", help="Megatron commit, core-0.16.1, or Primus release."),
         click.option("--primus-root", type=click.Path(exists=True, file_okay=False), help="A Primus checkout."),
@@ -112,7 +126,7 @@ def read_source(path: str, stdin_filename: str | None) -> SourceText:
 
     if path != "-":
         return SourceText.from_path(path)
-    data = click.get_binary_stream("stdin").read()
+    data = sys.stdin.buffer.read()
     return SourceText.from_bytes(stdin_filename or "<stdin>", data)
 
 
@@ -146,7 +160,9 @@ def settings_problems(settings: Settings, shown: set[str]) -> bool:
         click.echo(f"{where}: {'error' if problem.fatal else 'warning'}[{problem.code}] {problem.message}", err=True)
         good &= not problem.fatal
     if settings.required_version and version_satisfies(settings.required_version) is False:
-        click.echo(f"primus-lint: {settings.path} wants version {settings.required_version}, this is {__version__}", err=True)
+        click.echo(
+            f"primus-lint: {settings.path} wants version {settings.required_version}, this is {__version__}", err=True
+        )
         good = False
     return good
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.option("--unsafe-fixes", is_flag=True, help="Also apply fixes that can change numerics or checkpoints.")
 @click.option("--no-tune", is_flag=True, help="Repair only.")
 @click.option("--minimal", is_flag=True, help="The fewest changed keys instead of the fastest recipe.")
-@click.option("--min-gain", type=float, default=3.0, show_default=True, help="Percent that tuning must gain to rewrite.")
+@click.option(
+    "--min-gain", type=float, default=3.0, show_default=True, help="Percent that tuning must gain to rewrite."
+)
 @click.option("--keep", metavar="KEYS", help="Keys (comma-separated) that must not change.")
 @click.option("--stdin-filename", metavar="PATH", help="The name of standard input (`-`).")
 def command(files: tuple[str, ...], **values: Any) -> None:
@@ -71,9 +73,11 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
         checked.append(result.after)
         changed |= result.changed
         if path == "-" and not only_diff:
-            click.get_binary_stream("stdout").write(result.source.data)
+            sys.stdout.buffer.write(result.source.data)
         elif result.changed:
-            click.echo(unified_diff(source.text, result.source.text, source.path, color=common.use_color(sys.stdout)), nl=False)
+            click.echo(
+                unified_diff(source.text, result.source.text, source.path, color=common.use_color(sys.stdout)), nl=False
+            )
             if not only_diff:
                 write_atomic(path, result.source.data)
         report(result)

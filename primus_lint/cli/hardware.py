@@ -23,5 +23,4 @@ def command(name: str | None) -> None:
     found = accelerator(name)
     assert found is not None
     for label, value, unit, source in describe(found):
-        shown = f"{value:,}" if isinstance(value, (int, float)) else str(value)
-        click.echo(f"{label:34}{shown} {unit or ''}".rstrip() + (f"   [{source}]" if source else ""))
+        click.echo(f"{label:34}{value} {unit or ''}".rstrip() + (f"   [{source}]" if source else ""))

@@ -83,9 +83,7 @@ def stages_from_layout(layout: str | list[str] | list[list[str]], pp: int) -> St
         layers = units.count("t")
         depths = units.count("m")
         table[number % pp].append(
-            Chunk(
-                tuple(range(layer, layer + layers)), "E" in units, "L" in units, tuple(range(depth, depth + depths))
-            )
+            Chunk(tuple(range(layer, layer + layers)), "E" in units, "L" in units, tuple(range(depth, depth + depths)))
         )
         layer += layers
         depth += depths

@@ -7,7 +7,7 @@ twenty fields). A Record shares them.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     if sys.version_info >= (3, 11):
@@ -23,12 +23,11 @@ else:
 class RecordType(type):
     """Turns the annotations of a class body into slots; a value in the body is the field's default."""
 
-    _defaults: dict[str, Any]
-
     def __new__(mcs, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> Any:
         fields = tuple(space.get("__annotations__", ()))
         space["_defaults"] = {field: space.pop(field) for field in fields if field in space}
         space["__slots__"] = fields
+        space["_fields"] = fields
         return super().__new__(mcs, name, bases, space)
 
 
@@ -36,11 +35,15 @@ class RecordType(type):
 class Record(metaclass=RecordType):
     """Base of the records. Raises TypeError for a missing or unknown field, AttributeError when one is assigned."""
 
+    if TYPE_CHECKING:
+        _defaults: ClassVar[dict[str, Any]]
+        _fields: ClassVar[tuple[str, ...]]
+
     def __init__(self, *values: Any, **named: Any) -> None:
         put = object.__setattr__
-        fields = self.__slots__
-        if len(values) > len(fields):  # type: ignore[arg-type]
-            raise TypeError(f"{type(self).__name__} has {len(fields)} fields, {len(values)} were given")  # type: ignore[arg-type]
+        fields = self._fields
+        if len(values) > len(fields):
+            raise TypeError(f"{type(self).__name__} has {len(fields)} fields, {len(values)} were given")
         for field, value in zip(fields, values, strict=False):
             put(self, field, value)
         for field in fields[len(values) :]:
@@ -59,17 +62,17 @@ class Record(metaclass=RecordType):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, field) == getattr(other, field) for field in self.__slots__)
+        return all(getattr(self, field) == getattr(other, field) for field in self._fields)
 
     def __hash__(self) -> int:
-        return hash(tuple(getattr(self, field) for field in self.__slots__))
+        return hash(tuple(getattr(self, field) for field in self._fields))
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{field}={getattr(self, field)!r}" for field in self.__slots__)
+        shown = ", ".join(f"{field}={getattr(self, field)!r}" for field in self._fields)
         return f"{type(self).__name__}({shown})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(getattr(self, field) for field in self.__slots__)
+        return type(self), tuple(getattr(self, field) for field in self._fields)
 
 
 R = TypeVar("R", bound=Record)
@@ -77,7 +80,7 @@ R = TypeVar("R", bound=Record)
 
 def replace(record: R, **changes: Any) -> R:
     """A copy with some fields changed. Raises TypeError for an unknown field."""
-    values = {field: getattr(record, field) for field in record.__slots__}
+    values = {field: getattr(record, field) for field in record._fields}
     unknown = set(changes) - set(values)
     if unknown:
         raise TypeError(f"{type(record).__name__} has no {', '.join(sorted(unknown))}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint import resources
@@ -40,7 +40,7 @@ def _newest(root: str) -> float:
     return newest
 
 
-@lru_cache(maxsize=None)
+@cache
 def _fresh() -> bool:
     """Make sure that the compiled copy is there and not older than its sources; False when it cannot be written."""
     target = resources.compiled("rules_scalar.py")
@@ -61,7 +61,7 @@ def _fresh() -> bool:
     return True
 
 
-@lru_cache(maxsize=None)
+@cache
 def entries(form: str = "scalar") -> tuple[Entry, ...]:
     """All rules in the order in which the real program meets them; `form` is "scalar" or "array"."""
     if _fresh():
@@ -78,7 +78,7 @@ def entries(form: str = "scalar") -> tuple[Entry, ...]:
     return tuple(Entry(*row) for row in space["TABLE"])
 
 
-@lru_cache(maxsize=None)
+@cache
 def facts() -> dict[str, dict[str, Any]]:
     """Code -> the rule with its texts."""
     if _fresh():
@@ -91,7 +91,7 @@ def facts() -> dict[str, dict[str, Any]]:
     return {rule["code"]: rule for rule in rules}
 
 
-@lru_cache(maxsize=None)
+@cache
 def codes_by_name() -> dict[str, str]:
     """Every name, alias and code -> code."""
     table = {}
@@ -101,7 +101,7 @@ def codes_by_name() -> dict[str, str]:
     return table
 
 
-@lru_cache(maxsize=None)
+@cache
 def applicable(framework: str, version: str, form: str = "scalar") -> tuple[Entry, ...]:
     """The rules that hold for a framework at a version."""
     from primus_lint.lower.megatron.versions import VERSIONS

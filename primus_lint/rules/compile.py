@@ -65,7 +65,9 @@ def load_rule(path: str) -> dict[str, Any]:
     rule.setdefault("order", 500)
     rule.setdefault("frameworks", ["megatron", "primus-megatron"])
     rule.setdefault("catalogue", [])
-    rule.setdefault("profile", "legal" if rule["severity"] == "error" and rule["confidence"] == "certain" else "recommended")
+    rule.setdefault(
+        "profile", "legal" if rule["severity"] == "error" and rule["confidence"] == "certain" else "recommended"
+    )
     bodies = [field for field in ("require", "forbid", "check") if rule.get(field) is not None]
     need(len(bodies) == 1, "exactly one of require, forbid and check")
     used: list[str] = []

@@ -114,7 +114,9 @@ def render(template: str, names: Any, rule: dict[str, Any]) -> str:
             continue
         body, form = part
         try:
-            value = evaluate(str(rule["legal"]), names) if body == "legal" and rule.get("legal") else evaluate(body, names)
+            value = (
+                evaluate(str(rule["legal"]), names) if body == "legal" and rule.get("legal") else evaluate(body, names)
+            )
         except UNDECIDED:
             out.append("?")
             continue

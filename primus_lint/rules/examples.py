@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from primus_lint import resources
@@ -21,7 +21,7 @@ class Result(NamedTuple):
     problem: str
 
 
-@lru_cache(maxsize=None)
+@cache
 def bases(folder: str) -> dict[str, Any]:
     """The legal recipes that examples build on: the shipped ones and those of the folder's own `bases.yaml`."""
     import yaml

@@ -33,7 +33,11 @@ def locate(finding: Finding, subject: Subject) -> None:
                 finding.key_path = (*section.node_path, finding.keys[0])
     for key in keys:
         origin = section.origin(key)
-        if key in shown or origin is None or (key not in labels and origin.layer not in ("module-preset", "model-preset")):
+        if (
+            key in shown
+            or origin is None
+            or (key not in labels and origin.layer not in ("module-preset", "model-preset"))
+        ):
             continue
         text = labels.get(key, f"{key} is set here")
         if origin.path is not None:

@@ -25,9 +25,7 @@ def selected(finding: Finding, path: str, settings: Settings | None) -> bool:
         wanted = chosen > 0
     else:
         wanted = chosen > 0 or in_profile(finding, settings.profile or "recommended")
-    if _specificity(settings.ignore, finding) > chosen or (
-        chosen == 0 and _specificity(settings.ignore, finding) > 0
-    ):
+    if _specificity(settings.ignore, finding) > chosen or (chosen == 0 and _specificity(settings.ignore, finding) > 0):
         wanted = False
     if _specificity(settings.ignored_in(path), finding) > 0:
         wanted = False

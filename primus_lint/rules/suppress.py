@@ -46,7 +46,9 @@ def suppressions(source: SourceText) -> list[Suppression]:
             covers = 0
         elif comment.own_line:  # the next line that holds more than a comment
             covers = line + 1
-            while covers <= len(lines) and (not lines[covers - 1].strip() or lines[covers - 1].lstrip().startswith("#")):
+            while covers <= len(lines) and (
+                not lines[covers - 1].strip() or lines[covers - 1].lstrip().startswith("#")
+            ):
                 covers += 1
         names = tuple(name.strip() for name in match[2].split(",") if name.strip())
         found.append(Suppression(names, match[3].strip(), source.path, line, column, covers))
@@ -78,7 +80,9 @@ def suppress(findings: list[Finding], checked: Checked, settings: Settings | Non
             if not item.names:
                 own.append(_about("unknown-rule-in-suppression", "name the rules: ignore[rule-name] reason", item))
             elif not used and all(name in catalogue.codes_by_name() for name in item.names):
-                own.append(_about("unused-suppression", f"nothing here breaks {', '.join(item.names)}: remove it", item))
+                own.append(
+                    _about("unused-suppression", f"nothing here breaks {', '.join(item.names)}: remove it", item)
+                )
     return own
 
 

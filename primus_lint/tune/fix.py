@@ -264,9 +264,10 @@ def smallest_world(subject: Subject) -> int | None:
     """The smallest larger number of whole nodes at which some recipe of the space fits: doubling, then bisection."""
     from primus_lint.tune.search import search
 
-    world, per_node = subject.target.world_size, subject.target.gpus_per_node
+    per_node = subject.target.gpus_per_node
     accelerator = subject.accelerator
-    assert world is not None and accelerator is not None
+    assert subject.target.world_size is not None and accelerator is not None
+    world = int(subject.target.world_size)
 
     def fits(size: int) -> bool:
         best, _ = search(subject.at_world(size), accelerator, memory_only=True, best=1)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from primus_lint.lower.megatron import adjust, build_run, namespace
+from primus_lint.lower.megatron import adjust, namespace
+from primus_lint.lower.megatron.build import build_run
 from primus_lint.rules import catalogue
 from primus_lint.rules.compile import STAGES
 from primus_lint.rules.engine import UNDECIDED, check
@@ -114,9 +115,7 @@ def search(
             exact.append(candidate)
         if len(exact) >= best or (memory_only and exact) or certificate.rescored >= 20 * best:
             break
-    exact.sort(
-        key=lambda c: (len(c.changes), c.iteration_s) if fewest_changes else (c.iteration_s, len(c.changes))
-    )
+    exact.sort(key=lambda c: (len(c.changes), c.iteration_s) if fewest_changes else (c.iteration_s, len(c.changes)))
     return exact, certificate
 
 
@@ -155,11 +154,11 @@ def score_grid(
     run = _grid_run(subject, structure, given, columns)
     if run is None:
         return []
-    from primus_lint.ledger import ledger
+    from primus_lint.ledger import Ledger, ledger
     from primus_lint.projection import project
 
     account = ledger(run, accelerator)
-    if not account:
+    if not isinstance(account, Ledger):
         return []
     worst = np.zeros(len(rows))
     for rank in account.ranks:
@@ -201,9 +200,8 @@ def _grid_names(subject: Subject, structure: Structure, given: dict[str, Any], c
     lowered = subject.lowered
     args = _grid_args(structure, given, columns, subject)
     env = {key[4:]: value for key, value in lowered.namespace.items() if key.startswith("env_")}
-    names = namespace(args, {**given, **structure.keys, **columns}, subject.target, subject.version,
-                      lowered.framework, env, subject.stack)  # fmt: skip
-    return names
+    asked = {**given, **structure.keys, **columns}
+    return namespace(args, asked, subject.target, subject.version, lowered.framework, env, subject.stack)
 
 
 def _grid_run(subject: Subject, structure: Structure, given: dict[str, Any], columns: dict[str, Any]) -> Any:
@@ -243,9 +241,7 @@ def legality(
     return keep
 
 
-def changes_of(
-    structure: Structure, point: dict[str, Any], given: dict[str, Any], subject: Subject
-) -> dict[str, Any]:
+def changes_of(structure: Structure, point: dict[str, Any], given: dict[str, Any], subject: Subject) -> dict[str, Any]:
     """The arguments of a grid element that differ from what was asked for, as the file would say them."""
     wanted = {**structure.keys, **point}
     tp = wanted["tensor_model_parallel_size"]
@@ -269,5 +265,3 @@ def rescore(
     if ledger is None or projection is None or ledger.fits(accelerator.visible_hbm_bytes) is not True:
         return None
     return Candidate(changes, float(projection.iteration_s), ledger, projection, tuple(errors))
-
-

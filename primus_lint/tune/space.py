@@ -74,7 +74,7 @@ def structures(run: Run, given: dict[str, Any], pins: Pins) -> Iterator[Structur
 
 def degree_axes(run: Run, given: dict[str, Any], pins: Pins) -> dict[str, list[Any]]:
     """Values of the broadcast axes: divisors of what they must divide, the current value always among them."""
-    world = run.target.world_size
+    world = int(run.target.world_size or 0)
     per_node = run.target.gpus_per_node
     heads = run.model.num_attention_heads
     tps = [d for d in divisors(heads) if d <= min(per_node, world) and world % d == 0]
@@ -87,8 +87,8 @@ def degree_axes(run: Run, given: dict[str, Any], pins: Pins) -> dict[str, list[A
         eps = [d for d in divisors(moe.num_experts) if d <= world and world % d == 0]
         axes[EP] = _axis(EP, eps, run.parallel.ep, pins)
         axes[ETP] = _axis(ETP, [1], run.parallel.etp, pins)
-    per_replica = run.batch.global_batch_size
-    sizes = [size for size in (1, 2, 3, 4, 6, 8, 12, 16) if per_replica % size == 0]
+    batch = int(run.batch.global_batch_size or 0)
+    sizes = [size for size in (1, 2, 3, 4, 6, 8, 12, 16) if batch % size == 0]
     if moe is not None and (moe.capacity_factor is not None or moe.aux_loss):
         sizes = []  # the micro-batch is part of what is trained (design 4.2: unsafe)
     axes[MBS] = _axis(MBS, sizes, run.batch.micro_batch_size, pins)
@@ -107,7 +107,7 @@ def splits(run: Run, given: dict[str, Any], pins: Pins) -> Iterator[dict[str, An
     yield {PP: run.parallel.pp, **own}
     if not pins.allows(PP, *SPLIT_KEYS):
         return
-    layers, world = run.model.num_layers, run.target.world_size
+    layers, world = run.model.num_layers, int(run.target.world_size or 0)
     empty = dict.fromkeys(SPLIT_KEYS)
     for pp in divisors(world):
         if pp > layers or pp > 64:
@@ -122,9 +122,7 @@ def splits(run: Run, given: dict[str, Any], pins: Pins) -> Iterator[dict[str, An
             yield from uneven(pp, layers, empty, own, run)
 
 
-def uneven(
-    pp: int, layers: int, empty: dict[str, Any], own: dict[str, Any], run: Run
-) -> Iterator[dict[str, Any]]:
+def uneven(pp: int, layers: int, empty: dict[str, Any], own: dict[str, Any], run: Run) -> Iterator[dict[str, Any]]:
     """Splits with shorter end stages where the layers do not divide: the ends also hold embedding and head."""
     if pp == 1:
         return
@@ -149,7 +147,7 @@ def uneven(
 def _layers_per_chunk(split: dict[str, Any], run: Run) -> int:
     """Most layers of a (virtual) stage of a split, about: what `block` recomputation counts in."""
     vpp = split["num_virtual_stages_per_pipeline_rank"] or 1
-    return max(-(-run.model.num_layers // (split[PP] * vpp)), 1)
+    return max(-(-run.model.num_layers // int(split[PP] * vpp)), 1)
 
 
 def recomputes(run: Run, given: dict[str, Any], pins: Pins, per_chunk: int) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,11 @@ DEFAULTS = {
     "legality": ["legality/labelled.jsonl"],
     "goldens": ["goldens"],
     "oracle": [],
-    "ground-truth": ["ground-truth/measured.csv", "ground-truth/measured-playbook.csv", "ground-truth/measured-vtrain.csv"],
+    "ground-truth": [
+        "ground-truth/measured.csv",
+        "ground-truth/measured-playbook.csv",
+        "ground-truth/measured-vtrain.csv",
+    ],
     "cases": ["cases/cases.md"],
     "speed": ["corpus/primus"],
 }

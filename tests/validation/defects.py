@@ -49,7 +49,9 @@ def run(paths: list[Path]) -> dict[str, Any]:
     labelled = {row["file"] for row in rows}
     false_errors, memory_errors = [], []
     for name, item in checked.items():
-        excused = name in labelled or any(corpus.relative_to(root, preset) in labelled for preset in item.document.presets)
+        excused = name in labelled or any(
+            corpus.relative_to(root, preset) in labelled for preset in item.document.presets
+        )
         for finding in item.findings:
             if finding.severity != "error":
                 continue

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 def run(paths: list[Path]) -> dict[str, Any]:
     root = paths[0]
     files = sorted(
-        str(path) for folder in ("examples", "tests") if (root / folder).is_dir() for path in (root / folder).rglob("*.yaml")
+        str(path)
+        for folder in ("examples", "tests")
+        if (root / folder).is_dir()
+        for path in (root / folder).rglob("*.yaml")
     ) or sorted(str(path) for path in root.rglob("*.yaml"))
     one = next((name for name in files if "llama3.1_8B-BF16-pretrain" in name), files[0])
     bare = cpu_seconds([sys.executable, "-c", "pass"])

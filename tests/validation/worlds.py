@@ -41,5 +41,7 @@ def run(paths: list[Path]) -> dict[str, Any]:
     figures = {"agreement": right / max(total, 1), "pairs": total, "disagreements": disagreements}
     print(f"{total} (file, size) pairs, agreement {figures['agreement']:.4f}, {len(disagreements)} files differ")
     for item in disagreements:
-        print(f"  {item['file']}: at {item['sizes']}; label {item['label']}, ours {item['ours']}; {item['ours_says'][:1]}")
+        print(
+            f"  {item['file']}: at {item['sizes']}; label {item['label']}, ours {item['ours']}; {item['ours_says'][:1]}"
+        )
     return figures

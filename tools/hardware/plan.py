@@ -115,7 +115,7 @@ def _modelled(rate: dict[str, Any], device: str, dtype: str, op: str, m: int, n:
     return float(rate["launch"] + max(math_s, moved / limits.bandwidth[device] / rate["bandwidth"]))
 
 
-def grouped_fits(tables: Tables, limits: Limits) -> dict[str, Any]:
+def grouped_fits(tables: Tables, limits: Limits, gemm: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for device, source in GROUPED.items():
         rows = tables[f"grouped_gemm.{device}.{source}"].rows
@@ -130,11 +130,15 @@ def grouped_fits(tables: Tables, limits: Limits) -> dict[str, Any]:
                 np.array([moved for _, moved in work]) / limits.bandwidth[device],
                 [row[-1] for row in own], np.ones(len(own)), [held_out(*row[2:6]) for row in own],
             )  # fmt: skip
-            forward = found.get(device, {}).get("fwd")
-            if joint and op == "wgrad":  # 4 rows: one parameter
-                rate = fit(additive, sample, [forward["launch"], forward["math"], forward["bandwidth"]], {0, 2})
-            else:
-                rate = fit(additive, sample, [2e-5, 0.5, 0.6])
+            start, fixed = [2e-5, 0.5, 0.6], set[int]()
+            if joint:  # two sizes of group: the math of the dense product
+                dense = gemm[device]["bf16"]["math"]
+                start, fixed = (
+                    ([2e-5, dense, 0.6], {1})
+                    if op != "wgrad"
+                    else ([found[device]["fwd"]["launch"], dense, 0.6], {0, 1})
+                )
+            rate = fit(additive, sample, start, fixed)
             rate["source"] = source
             found.setdefault(device, {})[op] = rate
     return found

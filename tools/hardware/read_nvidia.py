@@ -78,7 +78,7 @@ def simumax(root: str, ledger: Ledger) -> list[Table]:
         gemm, grouped = Table("gemm", accelerator, "simumax"), Table("grouped_gemm", accelerator, "simumax")
         attention = Table("attention", accelerator, "simumax", "contiguous q, k, v only")
         for key, share in _factors(ops, "matmul", path, ledger):
-            if key["accumulate"] == "False" and LAYOUTS[key["layout"]] == "wgrad":
+            if LAYOUTS[key["layout"]] == "wgrad" and key["out_dtype"] != "fp32":
                 ledger.reject(path, "wgrad into a 16-bit gradient: Megatron accumulates in fp32", str(key))
                 continue
             b, m, n, k = (int(key[name]) for name in ("b", "m", "n", "k"))

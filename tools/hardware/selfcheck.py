@@ -7,7 +7,7 @@ from typing import Any
 from primus_lint.hardware.curves import volume
 from primus_lint.hardware.rates import attention_work, gemm_work, grouped_gemm_work
 
-NOT_THE_FABRIC = 0.1  # share of the NIC rate below which a transfer did not use the network that the node has
+NOT_THE_FABRIC = 0.2  # share of the NIC rate below which a transfer did not use the network that the node has
 
 
 class Limits:
@@ -68,7 +68,7 @@ def _collective(
         limit = node["nic"] * (1 if op == "p2p" else gpus_per_node)
         if bus > limit:
             return "above the rate of the NICs"
-        return "under a tenth of the NIC rate: not the fabric of the node" if bus < NOT_THE_FABRIC * limit else None
+        return "under a fifth of the NIC rate: not the fabric of the node" if bus < NOT_THE_FABRIC * limit else None
     limit = node["rate"]
     if node["kind"] == "mesh" and op != "p2p":
         limit *= ranks - 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 COLUMNS = {
@@ -61,7 +60,6 @@ class Ledger:
     def __init__(self) -> None:
         self.read: dict[str, int] = {}
         self.rejected: dict[str, dict[str, dict[str, Any]]] = {}
-        self.used: dict[str, str] = {}
 
     def file(self, path: str, rows: int) -> None:
         self.read[path] = self.read.get(path, 0) + rows
@@ -81,11 +79,6 @@ class Ledger:
 def keep_one_in(count: int, *shape: Any) -> bool:
     """A repeatable one-in-`count` choice by shape (CRC-32 of its text)."""
     return zlib.crc32(repr(shape).encode()) % count == 0
-
-
-def thin(table: Table, keep: Callable[[tuple[Any, ...]], bool]) -> None:
-    """Keep the rows that `keep` says; `accepted` remembers how many there were."""
-    table.rows = [row for row in table.rows if keep(row)]
 
 
 def _short(value: Any) -> Any:

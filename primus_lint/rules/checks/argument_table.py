@@ -109,7 +109,7 @@ def _is_int(value: Any) -> bool:
         except ValueError:
             return False
         return True
-    return isinstance(value, int) and not isinstance(value, bool) or isinstance(value, float) and value.is_integer()
+    return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer())
 
 
 def _is_float(value: Any) -> bool:

@@ -37,7 +37,11 @@ def recompute_without_need(subject: Subject, run: Run, rule: dict[str, Any]) -> 
 def gradients_not_overlapped(subject: Subject, run: Run, rule: dict[str, Any]) -> Iterator[Finding]:
     """Gradient reduction and parameter gathering wait for the whole backward pass."""
     optimizer = run.optimizer
-    if optimizer.sharding not in ("none", "distributed") or run.parallel.dp in (None, 1) or optimizer.overlap_grad_reduce:
+    if (
+        optimizer.sharding not in ("none", "distributed")
+        or run.parallel.dp in (None, 1)
+        or optimizer.overlap_grad_reduce
+    ):
         return
     changes: dict[str, Any] = {"overlap_grad_reduce": True}
     if optimizer.sharding == "distributed" and not optimizer.overlap_param_gather:
@@ -111,9 +115,7 @@ def micro_batch_small(subject: Subject, run: Run, rule: dict[str, Any]) -> Itera
         f"micro-batch {size} leaves the device under-filled: {size * 2} fits ({gib(outcome.peak_bytes)}) and gains about "
         f"{outcome.gain:.0%} tokens/s at the same global batch"
     )
-    yield _finding(
-        subject, rule, message, ("micro_batch_size",), outcome.changes, f"use micro_batch_size {size * 2}"
-    )
+    yield _finding(subject, rule, message, ("micro_batch_size",), outcome.changes, f"use micro_batch_size {size * 2}")
 
 
 def _what_if(subject: Subject, changes: dict[str, Any]) -> Any:
