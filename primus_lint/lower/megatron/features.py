@@ -18,7 +18,9 @@ EMERGING_OPTIMIZERS = ("muon", "dist_muon", "adaptive_muon", "lion", "soap")
 _RECIPE_SINCE_TE = {"delayed": 0, "mxfp8": 2001, "tensorwise": 2002, "blockwise": 2003, "custom": 2001}
 
 
-def _given_graph_modules(v: Namespace) -> list[Any]:
+@derived(*_GRAPH_MODULES)
+def graph_modules_set(v: Namespace) -> list[Any]:
+    """Captured modules as the recipe names them, whatever the implementation."""
     value = v.get("cuda_graph_scope") or v.get("cuda_graph_modules")
     if value is None or value == []:
         return []
@@ -32,7 +34,7 @@ def graph_impl(v: Namespace) -> str:
     The newer Megatron turns a local graph of the scope full_iteration into the implementation full_iteration.
     """
     value = v["cuda_graph_impl"] or "none"
-    if v["version"] == "d98e8a64" and value == "local" and "full_iteration" in _given_graph_modules(v):
+    if v["version"] == "d98e8a64" and value == "local" and "full_iteration" in v["graph_modules_set"]:
         return "full_iteration"
     return str(value)
 
@@ -43,7 +45,7 @@ def graph_modules(v: Namespace) -> list[Any]:
 
     The local implementation captures moe_router and moe_preprocess together.
     """
-    modules = _given_graph_modules(v)
+    modules = v["graph_modules_set"]
     if modules == ["full"] or v["graph_impl"] == "none":
         return []
     if v["graph_impl"] == "full_iteration" and v["cuda_graph_impl"] == "local":
@@ -53,6 +55,13 @@ def graph_modules(v: Namespace) -> list[Any]:
         if any(item in modules for item in pair):
             modules = modules + [item for item in pair if item not in modules]
     return modules
+
+
+@derived(*_GRAPH_MODULES, "moe_shared_expert_intermediate_size", "moe_shared_expert_overlap")
+def graphed_wgrad(v: Namespace) -> bool:
+    """Whether linear layers whose weight gradient can be delayed lie in a captured module."""
+    shared = v.get("moe_shared_expert_intermediate_size") is not None and not v.get("moe_shared_expert_overlap")
+    return "attn" in v["graph_modules_set"] or ("moe_router" in v["graph_modules_set"] and shared)
 
 
 @derived(*_GRAPHS, *_GRAPH_MODULES)
