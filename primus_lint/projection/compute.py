@@ -30,7 +30,7 @@ class Block(NamedTuple):
     weight: Cost
     weights: Any = 0
     experts: Any = 0
-    launches: tuple[int, int] = (0, 0)  # kernels that the host launches, forward and backward
+    launches: tuple[Any, Any] = (0, 0)  # kernels that the host launches, forward and backward
 
     def plus(self, other: Block) -> Block:
         return Block(
@@ -69,7 +69,8 @@ def linear(context: Context, gemm: Gemm) -> Block:
     device, dtype = context.device, dtype_of(context, gemm)
     kind = cost.GROUPED_GEMM if gemm.is_grouped else cost.GEMM
     forward, dgrad, wgrad = device.gemm(gemm, dtype)
-    block = Block(Cost({kind: forward}), Cost({kind: dgrad}), Cost({kind: wgrad}), launches=(1, 2))
+    calls = _calls(context, gemm)
+    block = Block(Cost({kind: forward}), Cost({kind: dgrad}), Cost({kind: wgrad}), launches=(calls, 2 * calls))
     if gemm.low_precision and context.fp8:
         casts = traffic.fp8_casts(context.run, gemm)
         block.forward.add(cost.MEMORY, device.memory(casts.forward_bytes, casts.forward_kernels))
@@ -78,6 +79,16 @@ def linear(context: Context, gemm: Gemm) -> Block:
     if gemm.is_grouped:
         return block._replace(experts=gemm.weights)
     return block._replace(weights=gemm.weights)
+
+
+def _calls(context: Context, gemm: Gemm) -> Any:
+    """Kernels that the host launches for one product: TransformerEngine's grouped product is a call per expert, the
+    CUTLASS (legacy) and Primus-Turbo ones are a single kernel."""
+    kernels, experts = context.run.kernels, context.run.model.moe
+    if not gemm.is_grouped or experts is None:
+        return 1
+    single = (experts.legacy_grouped_gemm or kernels.turbo_grouped_gemm) and experts.grouped_gemm
+    return 1 if single else gemm.groups
 
 
 def total(context: Context, gemms: list[Gemm], moved: traffic.Traffic) -> Block:
@@ -206,7 +217,9 @@ def head(context: Context) -> Block | None:
     if gemm is None:
         return None
     block = linear(context, gemm).plus(memory_bound(context, traffic.final_norm(run, context.held)))
-    block = block.plus(memory_bound(context, traffic.cross_entropy(run, gemm.m * gemm.n), "cross_entropy"))
+    # one fused kernel has a share of bandwidth of its own; the unfused chain is counted step by step
+    kind = "cross_entropy" if run.kernels.cross_entropy_fusion in ("te", "linear") else "elementwise"
+    block = block.plus(memory_bound(context, traffic.cross_entropy(run, gemm.m * gemm.n), kind))
     comm.loss(context, block)
     return block._replace(weights=0)  # counted once per stage, see `layers.vocabulary_weights`
 

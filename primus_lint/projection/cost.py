@@ -18,6 +18,7 @@ ATTENTION = "attention"
 MEMORY = "memory_bound"
 HOST = "host"  # the host cannot launch kernels fast enough
 CONTENTION = "contention"  # compute slowed by communication that runs beside it
+STRAGGLER = "straggler"  # a synchronous step waits for the slowest of all devices
 TP = "tp"
 CP = "cp"
 EP = "ep"
@@ -29,7 +30,7 @@ BUBBLE = "bubble"
 RECOMPUTE = "recompute"
 
 CLASSES = (
-    GEMM, GROUPED_GEMM, ATTENTION, MEMORY, HOST, RECOMPUTE, CONTENTION, TP, CP, EP, FSDP, PP, BUBBLE, DP, OPTIMIZER,
+    GEMM, GROUPED_GEMM, ATTENTION, MEMORY, HOST, RECOMPUTE, CONTENTION, STRAGGLER, TP, CP, EP, FSDP, PP, BUBBLE, DP, OPTIMIZER,
 )  # fmt: skip
 COMPUTE = frozenset({GEMM, GROUPED_GEMM, ATTENTION, MEMORY})
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import is_scalar, maximum, minimum
+from primus_lint.formula import is_scalar, log2, maximum, minimum, sqrt
 from primus_lint.hardware import collectives, node_type, rates
 from primus_lint.projection import cost
 from primus_lint.projection.placement import boundary_crosses_node
@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 # Communication kernels run on compute units: DeepSeek-V3 gives 20 of the 132 SMs of an H800 to them (arXiv 2412.19437,
 # section 3.2); NCCL's default of up to 32 channels is of the same size. What overlaps is slowed by that share.
 CONTENTION = 20 / 132
-# Host time to launch one operation from eager PyTorch (Python, dispatcher, autograd, driver): 5 to 25 us in public
-# accounts of the dispatcher; 10 us is about their geometric mean.
-HOST_LAUNCH_S = 10e-6
-HOST_SPREAD = 0.75
+# Host time per operation of a training framework (Python modules, autograd, dispatcher, driver): vTrain's smallest
+# layers take 3.2 ms for forward, recomputed forward and backward whatever their size, 61 us for each of the 52 operations
+# counted by `traffic`, with the random-state bookkeeping of checkpoints among them.
+HOST_LAUNCH_S = 50e-6
+HOST_SPREAD = 0.5
+# Accelerators of one kind differ: a spread of 5 % over the 8 of a node (ml-engineering, maximum achievable matmul) is a
+# standard deviation of 5 %/2.85. A synchronous step waits for the slowest of all.
+PART_DEVIATION = 0.05 / 2.85
 _FP8_RECIPES = {"blockwise": "fp8_blockwise", "mxfp8": "mxfp8"}
 
 
@@ -125,6 +129,15 @@ class Device:
             needed = self.host(launches)
             wait = maximum(needed[0] - seconds, 0.0)
             into.add(cost.HOST, (wait, wait * HOST_SPREAD))
+
+    @property
+    def straggling(self) -> Any:
+        """How much slower than the mean the slowest of all accelerators is expected to be, as a share.
+
+        Expected maximum of n standard normal numbers (0.56, 1.42, 2.34, 3.24 for n = 2, 8, 64, 1024: Harter 1961), here
+        as 1.432*(sqrt(log2 n + 1.15) - sqrt(1.15)), which is within 4 % of it up to n = 1 M.
+        """
+        return 1.432 * (sqrt(log2(self.run.target.world_size * 1.0) + 1.15) - 1.0724) * PART_DEVIATION
 
     def newton_schulz(self, run: Run, elements: Any, steps: int) -> Pair:
         """Muon's orthogonalisation of weights of `elements` values: three products a step, 2*n*k*n FLOPs each, n the

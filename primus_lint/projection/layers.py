@@ -184,6 +184,9 @@ def chunk_stage(table: LayerTable, chunk: Chunk) -> Stage:
             weights = weights + block.weights
             experts = experts + block.experts
     count = len(layers) + len(chunk.mtp)
+    for part in (forward, backward, weight, again):
+        slower = part.of(cost.COMPUTE) * table.device.straggling
+        part.add(cost.STRAGGLER, (slower, slower * 0.5))
     window = backward.seconds + weight.seconds + again.seconds
     sharded = data_parallel.fsdp(run, table.device, table.place, weights, experts, forward.seconds, window, count)
     return Stage(forward, backward, weight, again, sharded, weights, experts, count)

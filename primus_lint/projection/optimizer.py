@@ -55,13 +55,14 @@ def bytes_per_element(run: Run) -> int:
 def step(run: Run, device: Device, place: Placement, weights: Any, experts: Any, tensors: Any) -> Cost:
     """Seconds of one optimizer step of a rank that holds `weights` dense and `experts` expert elements.
 
-    `tensors` parameters are looped over in Python, a few small launches each (`_copy_model_grads_to_main_grads`).
+    A sharded optimizer copies its share of each of `tensors` parameters one by one (`_copy_main_params_to_model_params`);
+    the rest is a handful of multi-tensor launches and the synchronous read of the norm.
     """
     shard = shards(run, place, weights, experts)
     grad = _BYTES[run.precision.grads_dtype]
     moved = shard.updated * bytes_per_element(run) + shard.held * grad
     total = Cost({OPTIMIZER: device.memory(moved, 8, "optimizer")})
-    total.add(OPTIMIZER, device.host(4 * tensors))
+    total.add(OPTIMIZER, device.host(20 + tensors * int(run.optimizer.sharding != "none")))
     if run.optimizer.name.endswith("muon"):
         total.add(OPTIMIZER, device.newton_schulz(run, shard.updated, NEWTON_SCHULZ_STEPS))
     return total

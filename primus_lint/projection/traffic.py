@@ -214,14 +214,14 @@ def softmax(run: Run, scores: Any) -> Traffic:
 
 
 def fp8_casts(run: Run, gemm: Gemm) -> Traffic:
-    """Quantisation of the input (forward) and of the incoming gradient (backward) of one FP8 product.
+    """Quantisation of the input (forward) and of the incoming gradient (backward) of one FP8 product, beyond the one
+    read in two bytes and write in one that the product's own rate includes.
 
-    Each is read once in two bytes and written twice in one (as it is, and transposed or column-scaled for the wgrad);
-    recipes that scale by the current tensor read it once more for its maximum. A column-parallel product behind a norm
-    gets its input from the norm kernel under delayed scaling.
+    A second copy is written for the wgrad (transposed, or scaled by column), and recipes that scale by the current
+    tensor read it once more for its maximum. A column-parallel product behind a norm gets both from the norm kernel
+    under delayed scaling.
     """
-    recipe = run.precision.fp8_recipe
-    passes = 2 + 2 + (2 if recipe in ("tensorwise", "current") else 0)
+    passes = 1 + (2 if run.precision.fp8_recipe in ("tensorwise", "current") else 0)
     rows = gemm.m * (gemm.groups if gemm.is_grouped else 1)
-    fused = recipe == "delayed" and gemm.parallel == "column" and gemm.name != "logits"
+    fused = run.precision.fp8_recipe == "delayed" and gemm.parallel == "column"
     return Traffic(0 if fused else passes * rows * gemm.k, passes * rows * gemm.n, 0 if fused else 1, 1)
