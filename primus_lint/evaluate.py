@@ -8,7 +8,6 @@ from primus_lint.ir.run import Target
 from primus_lint.lower.megatron.versions import VERSIONS, canonical
 from primus_lint.pipeline import Subject
 from primus_lint.readers.batch import RequestError, read_batch
-from primus_lint.rules.engine import check
 from primus_lint.rules.judge import findings_of
 from primus_lint.rules.worlds import LIMIT
 
@@ -38,7 +37,7 @@ def evaluate(request: Any, only: str | None = None) -> dict[str, Any]:
         return answer
     answer["ok"] = True
     if only in (None, "legality"):
-        findings = findings_of(subject) if only is None else check(subject.lowered)
+        findings = findings_of(subject) if only is None else subject.conditions
         findings.sort(key=lambda finding: (finding.stage, finding.order, finding.code))
         answer["findings"] = [finding_data(finding) for finding in findings]
         answer["legal"], answer["legal_world_sizes"] = verdict(subject, findings)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from primus_lint.settings import Settings
 
 
+GRID_FAMILIES = frozenset("PBLEC")  # errors of these rules leave nothing that memory or time could be computed for
+
+
 class Options:
     """What the command line says about how to read and judge, the same for every file."""
 
@@ -93,6 +96,19 @@ class Subject:
         return None if self.target.gpu is None else accelerator(self.target.gpu)
 
     @cached_property
+    def conditions(self) -> list[Finding]:
+        """Findings of the framework's conditions, the earliest failing stage first."""
+        from primus_lint.rules.engine import check
+
+        return check(self.lowered)
+
+    @cached_property
+    def computable(self) -> bool:
+        """Whether memory and time mean something: a complete recipe whose grid, batch and layout are legal."""
+        broken = any(f.severity == "error" and f.code[0] in GRID_FAMILIES for f in self.conditions)
+        return self.run is not None and not broken
+
+    @cached_property
     def legal_world_sizes(self) -> list[int]:
         from primus_lint.rules.worlds import legal_world_sizes
 
@@ -100,13 +116,13 @@ class Subject:
 
     @cached_property
     def ledger(self) -> Ledger | None:
-        return ledger_of(self.run, self.accelerator)
+        return ledger_of(self.run, self.accelerator) if self.computable else None
 
     @cached_property
     def projection(self) -> Projection | None:
         from primus_lint.projection import project
 
-        if self.run is None or self.accelerator is None or self.target.world_size is None:
+        if not self.computable or self.run is None or self.accelerator is None or self.target.world_size is None:
             return None
         return project(self.run, self.accelerator, ledger=self.ledger)
 

@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.rules import catalogue
-from primus_lint.rules.engine import check
 from primus_lint.rules.finding import Finding, Place
 from primus_lint.rules.locate import locate
 
@@ -14,9 +13,6 @@ if TYPE_CHECKING:
     from primus_lint.pipeline import Checked, Subject
     from primus_lint.readers.document import LocatedProblem
     from primus_lint.settings import Settings
-
-GRID_FAMILIES = frozenset("PBLEC")  # errors here leave nothing that memory or time could be computed for
-
 
 def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
     """Findings of a checked file in the order in which they are shown. Suppressed ones are marked, not dropped."""
@@ -69,13 +65,12 @@ def findings_of(subject: Subject) -> list[Finding]:
     modelled = subject.section.framework == "megatron"
     framework = subject.framework if modelled else subject.section.framework
     if modelled:
-        found += check(subject.lowered)
-    blocked = any(finding.severity == "error" and finding.code[0] in GRID_FAMILIES for finding in found)
+        found += subject.conditions
     for entry in catalogue.applicable(framework, subject.version):
         module = "" if entry.check is None else entry.check.partition(":")[0]
         if module in ("", "args", "document"):
             continue
-        if module in ("memory", "throughput") and (blocked or subject.run is None):
+        if module in ("memory", "throughput") and not subject.computable:
             continue
         found += run_check(entry, subject)
     return found

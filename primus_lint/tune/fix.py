@@ -207,10 +207,9 @@ def _search(result: FixResult, index: int, options: Options, settings: Settings 
 
 def _needs_search(subject: Subject) -> bool:
     """Illegal, or some rank is not sure to fit."""
-    from primus_lint.rules.engine import check
     from primus_lint.tune.space import TUNED
 
-    errors = [f for f in check(subject.lowered) if f.severity == "error" and set(f.keys) & set(TUNED)]
+    errors = [f for f in subject.conditions if f.severity == "error" and set(f.keys) & set(TUNED)]
     if errors:
         return True
     accelerator = subject.accelerator

@@ -14,7 +14,7 @@ from primus_lint.lower.megatron import adjust, namespace
 from primus_lint.lower.megatron.build import build_run
 from primus_lint.rules import catalogue
 from primus_lint.rules.compile import STAGES
-from primus_lint.rules.engine import UNDECIDED, check
+from primus_lint.rules.engine import UNDECIDED
 from primus_lint.tune.space import AXES, TUNED, Pins, Structure, structures
 from primus_lint.tune.what_if import with_changes
 
@@ -127,7 +127,7 @@ def unrelated_errors(subject: Subject) -> frozenset[str]:
     """Codes of the recipe's own errors that no tuned key can cure: they do not disqualify a candidate."""
     return frozenset(
         finding.code
-        for finding in check(subject.lowered)
+        for finding in subject.conditions
         if finding.severity == "error" and not set(finding.keys) & set(TUNED)
     )
 
@@ -258,7 +258,7 @@ def rescore(
 ) -> Candidate | None:
     """The exact scalar verdict of a candidate; None when it is illegal, does not fit for sure, or has no time."""
     other = with_changes(subject, changes)
-    errors = [finding for finding in check(other.lowered) if finding.severity == "error"]
+    errors = [finding for finding in other.conditions if finding.severity == "error"]
     if any(finding.code not in excused for finding in errors) or other.run is None:
         return None
     ledger, projection = other.ledger, other.projection

@@ -37,14 +37,12 @@ def with_changes(subject: Subject, changes: dict[str, Any]) -> Subject:
 
 def what_if(subject: Subject, changes: dict[str, Any]) -> WhatIf | None:
     """Judge some changed keys; None when the recipe then breaks a rule that it keeps now, or cannot be computed."""
-    from primus_lint.rules.engine import check
-
     now = subject.projection
     if now is None or subject.accelerator is None:
         return None
     other = with_changes(subject, changes)
-    errors = {finding.code for finding in check(other.lowered) if finding.severity == "error"}
-    if errors - {finding.code for finding in check(subject.lowered) if finding.severity == "error"}:
+    errors = {finding.code for finding in other.conditions if finding.severity == "error"}
+    if errors - {finding.code for finding in subject.conditions if finding.severity == "error"}:
         return None
     ledger, then = other.ledger, other.projection
     if ledger is None or then is None:
