@@ -1,20 +1,26 @@
-"""Both ends of the model: what embedding, final norm, output layer and loss keep for one micro-batch."""
+"""Both ends of the model and its MTP depths: what they keep for the backward pass of one micro-batch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import where
-from primus_lint.ledger.activations.norms import statistics_bytes
+from primus_lint.ledger.activations.layer import kept_selective
+from primus_lint.ledger.activations.norms import input_bytes, statistics_bytes
+from primus_lint.ledger.activations.quantize import linear_input
+from primus_lint.ledger.activations.tensors import total
 
 if TYPE_CHECKING:
+    from primus_lint.ledger.activations.kind import Kind
     from primus_lint.ledger.activations.tensors import Tensors
     from primus_lint.ledger.sizes import Sizes
 
 
 def embedding(sizes: Sizes) -> Tensors:
-    """Token ids (int64) and, over tensor ranks, the mask of foreign ids; dropout keeps a mask."""
+    """Token ids (int64) and, over tensor ranks, the mask of foreign ids; dropout keeps a byte mask."""
     out: Tensors = {"embedding.ids": sizes.S * 8, "embedding.mask": where(sizes.tp > 1, sizes.S, 0)}
+    if sizes.run.model.position_embedding == "learned_absolute":
+        out["embedding.positions"] = sizes.S * 8
     if sizes.run.model.hidden_dropout:
         out["embedding.dropout_mask"] = sizes.T * sizes.h
     return out
@@ -22,48 +28,66 @@ def embedding(sizes: Sizes) -> Tensors:
 
 def final_norm(sizes: Sizes) -> Tensors:
     """Input of the final norm and its row statistics; its output is kept by the output layer."""
-    return {"head.norm_x": sizes.T * sizes.h * sizes.act, "head.norm_statistics": statistics_bytes(sizes, sizes.T)}
-
-
-def loss_bytes_per_logit(sizes: Sizes) -> int:
-    """Unfused cross entropy keeps the fp32 softmax; both fusions keep two bytes; the chunked head keeps none."""
-    fusion = sizes.run.kernels.cross_entropy_fusion
-    if fusion == "linear":
-        return 0
-    return 4 if fusion is None else sizes.act
-
-
-def loss(sizes: Sizes, heads: int = 1) -> Tensors:
-    """`heads` passes through output layer and loss: the main one and one per MTP depth."""
-    logits = sizes.S * (sizes.V // sizes.tp)
-    out: Tensors = {"head.output_in": sizes.T * sizes.h * sizes.act * heads}
-    per_logit = loss_bytes_per_logit(sizes)
-    out["head.softmax" if per_logit == 4 else "head.logits"] = logits * per_logit * heads
-    if sizes.run.kernels.cross_entropy_fusion != "te":
-        out["head.target"] = (sizes.S * 9) * heads
-    return out
-
-
-def mtp(sizes: Sizes) -> Tensors:
-    """The parts of one MTP depth besides its transformer layer."""
-    wide = sizes.T * sizes.h * sizes.act
-    statistics = statistics_bytes(sizes, sizes.T)
     return {
-        "mtp.ids": sizes.S * 8,
-        "mtp.enorm_x": wide,
-        "mtp.hnorm_x": wide,
-        "mtp.norm_statistics": 3 * statistics,
-        "mtp.eh_in": 2 * wide,
-        "mtp.final_norm_x": wide,
+        "head.norm_x": input_bytes(sizes, sizes.T, sizes.h),
+        "head.norm_statistics": statistics_bytes(sizes, sizes.T),
     }
 
 
-def logits_transient_bytes(sizes: Sizes) -> Any:
-    """What coexists with the kept loss tensors at the loss: bf16 logits going in, or their bf16 gradient coming out."""
+def loss(sizes: Sizes) -> Tensors:
+    """Output layer and cross entropy, once for the model and once per MTP depth.
+
+    Unfused and `native` cross entropy keep the fp32 softmax, a byte mask and int64 targets; `te` keeps the bf16
+    logits, in which it leaves the gradient; Primus's chunked head (`linear`) keeps none. Each MTP depth also keeps its
+    loss mask, its token count and its loss in fp32.
+    """
+    depths = sizes.run.model.mtp_num_layers
+    heads = 1 + depths
     fusion = sizes.run.kernels.cross_entropy_fusion
     logits = sizes.S * (sizes.V // sizes.tp)
-    if fusion == "linear":
-        return 4096 * (sizes.V // sizes.tp) * (sizes.act + 4)
+    out: Tensors = {"head.output_in": sizes.T * sizes.h * sizes.act * heads}
     if fusion == "te":
-        return 0 * logits
-    return logits * (sizes.act if fusion is None else 8)
+        out["head.logits"] = logits * sizes.act * heads
+    elif fusion == "linear":
+        out["head.labels"] = sizes.S * 8
+        out["head.softmax"] = logits * 4 * depths
+    else:
+        out["head.softmax"] = logits * 4 * heads
+        out["head.target"] = sizes.S * 9 * heads
+    if depths:
+        out["head.mtp_loss"] = depths * (8 * sizes.S + 4)
+    return out
+
+
+def mtp(sizes: Sizes, kind: Kind, checkpointed: bool) -> Tensors:
+    """One MTP depth with its transformer layer; checkpointed it keeps its two inputs alone.
+
+    Under sequence parallelism the layer's input is a slice of the gathered eh_proj output, so all of it stays.
+    """
+    S, T, h = sizes.S, sizes.T, sizes.h
+    out: Tensors = {"mtp.ids": S * 8, "mtp.mask": where(sizes.tp > 1, S, 0)}
+    if checkpointed:
+        out["mtp.inputs"] = 2 * T * h * sizes.act
+        return out
+    norm_x = input_bytes(sizes, T, h)
+    out["mtp.norm_x"] = 3 * norm_x
+    out["mtp.norm_statistics"] = 3 * statistics_bytes(sizes, T)
+    out["mtp.eh_in"] = linear_input(sizes, kind.low, T, 2 * h)
+    out["mtp.layer"] = total(kept_selective(sizes, kind))
+    if sizes.run.kernels.implementation != "local":
+        out["mtp.layer_x_rest"] = (S - T) * h * sizes.act
+    return out
+
+
+def logits_transient_bytes(sizes: Sizes) -> Any:
+    """What coexists with the kept loss tensors at the loss: bf16 logits going in, or their bf16 gradient coming out.
+
+    `native` computes exp(logits) in fp32 beside the fp32 copy; the chunked head works on 4,096 tokens at a time.
+    """
+    fusion = sizes.run.kernels.cross_entropy_fusion
+    per_token = sizes.V // sizes.tp
+    if fusion == "linear":
+        return 4096 * per_token * (sizes.act + 4)
+    if fusion == "te":
+        return 0 * sizes.S
+    return sizes.S * per_token * sizes.act

@@ -94,15 +94,16 @@ class RankMemory:
 class Ledger:
     """The accounts of all classes of ranks. `worst` is the index of the one with the largest device bytes."""
 
-    __slots__ = ("not_modelled", "ranks", "worst")
+    __slots__ = ("not_modelled", "ranks")
 
     def __init__(self, ranks: tuple[RankMemory, ...], not_modelled: tuple[str, ...] = ()) -> None:
         self.ranks = ranks
         self.not_modelled = not_modelled
-        self.worst = 0
-        for index, rank in enumerate(ranks):
-            if rank.device_high_bytes > ranks[self.worst].device_high_bytes:
-                self.worst = index
+
+    @property
+    def worst(self) -> int:
+        """Index of the rank class with the largest device bytes (of one recipe, not of a grid)."""
+        return max(range(len(self.ranks)), key=lambda index: self.ranks[index].device_high_bytes)
 
     @property
     def worst_rank(self) -> RankMemory:

@@ -89,6 +89,8 @@ class Sizes:
         else:
             self.E = self.K = self.g = self.shared = 0
             self.local_experts = 0
-        self.scalar = is_scalar(
-            self.tp, self.cp, self.ep, self.etp, self.mbs, self.seq, self.dp or 1, self.edp or 1, self.m or 1
-        ) and is_scalar(run.recompute.num_layers or 1, run.batch.global_batch_size or 1, run.optimizer.instances)
+        knobs = (
+            self.tp, self.cp, self.ep, self.etp, self.mbs, self.seq, self.dp, self.edp, self.m,
+            run.recompute.num_layers, run.batch.global_batch_size, run.optimizer.instances,
+        )  # fmt: skip
+        self.scalar = all(knob is None or is_scalar(knob) for knob in knobs)

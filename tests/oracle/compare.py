@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.ledger import optimizer, states
+from primus_lint.ledger.activations.kind import kind_of
 from primus_lint.ledger.build import chunks_of
 from primus_lint.ledger.sizes import Sizes
+from primus_lint.ledger.stage_activations import Activations
 from tests.ledger.support import run_of
 
 if TYPE_CHECKING:
@@ -50,3 +52,35 @@ def theirs(answer: dict[str, Any]) -> dict[str, Any]:
         "exp_avg_sq": state["exp_avg_sq"],
         "buckets": sorted((b["numel"], b["buckets"]) for b in answer["buffers"]),
     }
+
+
+def our_activations(args: dict[str, Any], world: int) -> dict[str, int]:
+    """Bytes kept by one micro-batch in the whole model (one stage), and by its last decoder layer.
+
+    The oracle gives token ids (and positions) as inputs, so it does not count those that autograd keeps as they are
+    (TP 1); and it lets the model make an int64 loss mask for MTP where training passes an fp32 one.
+    """
+    run = run_of(args, world)
+    sizes = Sizes(run)
+    activations = Activations(sizes)
+    chunk = run.parallel.stages[0][0]  # type: ignore[index]
+    kept = activations.chunk(chunk).bytes
+    inputs = 8 * sizes.S if sizes.tp == 1 else 0
+    if run.model.position_embedding == "learned_absolute":
+        inputs += 8 * sizes.S
+    kept += (4 * sizes.S + 4) * run.model.mtp_num_layers - inputs
+    out = {"kept": kept}
+    if run.recompute.granularity != "full":
+        out["last layer"] = activations.layer(kind_of(run, run.model.num_layers - 1))
+    return out
+
+
+def their_activations(answer: dict[str, Any], layers: int, with_layer: bool) -> dict[str, int]:
+    """The same from megatron_activations.py."""
+    out = {"kept": answer["saved_bytes"]}
+    if with_layer:
+        prefix = f"decoder.{layers - 1}"
+        out["last layer"] = sum(
+            value for name, value in answer["by_module"].items() if name == prefix or name.startswith(prefix + ".")
+        )
+    return out

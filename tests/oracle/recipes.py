@@ -9,6 +9,7 @@ BASE: dict[str, Any] = {
     "micro_batch_size": 1, "global_batch_size": 1024, "use_distributed_optimizer": True, "overlap_grad_reduce": True,
     "accumulate_allreduce_grads_in_fp32": True, "moe_grouped_gemm": True, "moe_token_dispatcher_type": "alltoall",
     "moe_aux_loss_coeff": 1e-3, "apply_rope_fusion": True, "gradient_accumulation_fusion": False,
+    "masked_softmax_fusion": False,
     "add_bias_linear": False, "normalization": "RMSNorm", "swiglu": True, "group_query_attention": True,
     "untie_embeddings_and_output_weights": True, "seq_length": 8192, "max_position_embeddings": 8192,
     "tensor_model_parallel_size": 1, "sequence_parallel": True,

@@ -2,59 +2,112 @@
 
 TransformerEngine modules: LayerNormLinear keeps its input x, the norm's output and the row statistics; the fused
 kernel keeps q, k, v, its output, the fp32 log-sum-exp and 16 bytes of RNG state; linear_proj keeps that output.
-Source: TE 2.11 python modules run on fake tensors (../shared/oracle), byte-accounting rule 4.
+The local spec computes scores with plain matrix products: q, and k and v repeated to all heads, the fp32 softmax, its
+bf16 copy and a causal mask. Source: TE 2.11 and megatron-core 0.16.1 run on fake tensors (tests/oracle).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import where
-from primus_lint.ledger.activations.norms import statistics_bytes
+from primus_lint.ledger.activations.norms import input_bytes, statistics_bytes
+from primus_lint.ledger.activations.quantize import keeps_original, linear_input, quantized
 
 if TYPE_CHECKING:
+    from primus_lint.ledger.activations.kind import Kind
     from primus_lint.ledger.activations.tensors import Tensors
     from primus_lint.ledger.sizes import Sizes
 
 RNG_BYTES = 16
 
 
-def grouped_query(sizes: Sizes) -> Tensors:
+def grouped_query(sizes: Sizes, kind: Kind) -> Tensors:
     """Attention with key/value groups, input norm included."""
     run = sizes.run
     act, S, T, h = sizes.act, sizes.S, sizes.T, sizes.h
     q = S * sizes.Aq * sizes.d * act
     kv = S * sizes.kq * sizes.d * act
     out: Tensors = {
-        "attention.x": T * h * act,
-        "attention.norm_out": T * h * act,
+        "attention.x": input_bytes(sizes, T, h),
+        "attention.norm_out": linear_input(sizes, kind.low, T, h),
         "attention.norm_statistics": statistics_bytes(sizes, T),
     }
     if run.model.qk_layernorm:
-        out["attention.q_before_norm"] = q
-        out["attention.k_before_norm"] = kv
+        out["attention.q_before_norm"] = input_bytes(sizes, S * sizes.Aq, sizes.d)
+        out["attention.k_before_norm"] = input_bytes(sizes, S * sizes.kq, sizes.d)
         out["attention.qk_norm_statistics"] = statistics_bytes(sizes, S * (sizes.Aq + sizes.kq))
     if run.model.position_embedding in ("rope", "yarn", "mrope") and not run.kernels.rope_fusion:
-        rotated = sizes.d * run.args.get("rotary_percent", 1.0)
-        out["attention.rope_tables"] = 4 * (sizes.seq // sizes.cp) * int(rotated) * act
-    out.update(core(sizes, q, kv, kv, S * sizes.Aq * sizes.dv * act))
+        out["attention.rope_tables"] = rope_tables(sizes, int(sizes.d * (run.args.get("rotary_percent") or 1.0)))
+    out.update(core(sizes, q, kv, kv, q))
+    if run.model.attention_output_gate:
+        out["attention.gate"] = S * sizes.Aq * sizes.d * 4
+        out["attention.proj_in"] = linear_input(sizes, kind.low, S, sizes.Aq * sizes.dv)
+    else:
+        projection_copy(sizes, kind, out)
     return out
 
 
-def core(sizes: Sizes, q: object, k: object, v: object, output: object) -> Tensors:
-    """Fused or flash attention, with its context-parallel variants."""
+def rope_tables(sizes: Sizes, rotated: int) -> Any:
+    """Unfused rotary positions: cosine and sine in the activation dtype, for q and for k, in every layer."""
+    rows = sizes.seq // sizes.cp
+    if sizes.run.model.position_embedding == "mrope":
+        rows = rows * sizes.mbs
+    return 4 * rows * rotated * sizes.act
+
+
+def projection_copy(sizes: Sizes, kind: Kind, out: Tensors) -> None:
+    """The one-byte copy that linear_proj keeps beside the attention output (delayed scaling, Turbo GEMM)."""
+    if kind.low and (not keeps_original(sizes) or sizes.run.kernels.turbo_gemm):
+        out["attention.proj_in"] = quantized(sizes, sizes.S, sizes.Aq * sizes.dv)
+
+
+def core(sizes: Sizes, q: Any, k: Any, v: Any, output: Any) -> Tensors:
+    """The core attention of one layer, by backend."""
+    if sizes.run.kernels.implementation == "local" or sizes.run.kernels.attention_backend in ("unfused", "local"):
+        return scores(sizes, q, output)
     run = sizes.run
-    lse = sizes.S * sizes.Aq * 4
     out: Tensors = {
         "attention.q": q,
         "attention.k": k,
         "attention.v": v,
         "attention.out": output,
-        "attention.lse": lse,
-        "attention.rng": RNG_BYTES * where(sizes.cp > 1, 2, 1),
+        "attention.lse": sizes.S * sizes.Aq * 4,
     }
-    if run.parallel.cp_comm_type in ("a2a", "all_gather", "a2a+p2p"):
+    comm = run.parallel.cp_comm_type
+    if run.kernels.turbo_attention:
+        out["attention.rng"] = RNG_BYTES
         out["attention.out_copy"] = where(sizes.cp > 1, output, 0)
+        return out
+    split = 1 if comm == "a2a" else 2  # point-to-point and all-gather run the kernel twice
+    out["attention.rng"] = RNG_BYTES * where(sizes.cp > 1, split, 1)
+    if comm == "all_gather":
+        out["attention.sequence_ends"] = where(sizes.cp > 1, 8, 0)
+    if comm in ("a2a", "all_gather", "a2a+p2p"):
+        out["attention.out_copy"] = where(sizes.cp > 1, output, 0)
+    if run.kernels.attention_backend == "flash":
+        # the flash-attention package works in b-s-h-d: with several sequences the output is transposed into a copy
+        out["attention.out_copy"] = out.get("attention.out_copy", 0) + where(sizes.mbs > 1, output, 0)
+    return out
+
+
+def scores(sizes: Sizes, q: Any, output: Any) -> Tensors:
+    """Attention by matrix products: everything of size s*s is kept."""
+    run = sizes.run
+    square = (sizes.seq // sizes.cp) ** 2
+    entries = sizes.mbs * sizes.Aq * square
+    fused = run.kernels.masked_softmax_fusion or run.kernels.implementation != "local"
+    out: Tensors = {"attention.q": q, "attention.k": q, "attention.v": output, "attention.out": output}
+    if fused:
+        out["attention.softmax"] = entries * sizes.act
+    else:
+        out["attention.causal_mask"] = square
+        out["attention.softmax"] = entries * 4
+        out["attention.probs"] = entries * sizes.act
+    if run.model.attention_dropout:
+        out["attention.probs_dropout_mask"] = entries
+        if fused:
+            out["attention.probs"] = entries * sizes.act
     return out
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from primus_lint.formula import where
+
 if TYPE_CHECKING:
+    from primus_lint.ledger.activations.kind import Kind
     from primus_lint.ledger.activations.tensors import Tensors
     from primus_lint.ledger.sizes import Sizes
 
@@ -14,34 +17,56 @@ def drop(tensors: Tensors, *prefixes: str) -> None:
         del tensors[name]
 
 
-def selective(sizes: Sizes, moe: bool, tensors: Tensors) -> Tensors:
+def selective(sizes: Sizes, kind: Kind, tensors: Tensors) -> Tensors:
     """The kept tensors of a layer under `recompute_granularity: selective`."""
     run = sizes.run
     modules = run.recompute.modules
-    act = sizes.act
-    mla = run.model.mla
     out = dict(tensors)
+    local = run.kernels.implementation == "local"
+    mla = run.model.mla
     if "core_attn" in modules:
-        out.pop("attention.lse", None)
-        out.pop("attention.rng", None)
-        if mla is None:
-            # v is a view of the packed QKV output, whose whole storage survives; the output is linear_proj's input
-            out["attention.v"] = sizes.S * (sizes.Aq + 2 * sizes.kq) * sizes.d * act
+        _core(sizes, out)
     if "mla_up_proj" in modules and mla is not None:
-        drop(out, "attention.q", "attention.k", "attention.v")
+        drop(out, "latent.", "attention.q", "attention.k", "attention.v")
+        if mla.q_lora_rank is not None:
+            out["latent.q_compressed"] = sizes.T * mla.q_lora_rank * sizes.act
+        out["latent.kv_combined"] = sizes.T * (mla.kv_lora_rank + mla.qk_pos_emb_head_dim) * sizes.act
+        gathered = sizes.S * mla.qk_pos_emb_head_dim * sizes.act
+        out["latent.k_positions"] = where(sizes.sp, gathered, 0)
     if "layernorm" in modules:
-        if mla is not None:
-            out.pop("attention.norm_out", None)
-        if moe:
-            out.pop("mlp.norm_out", None)
-    if moe:
+        if mla is not None or local:
+            _norm(sizes, "attention", out)
+        if kind.moe or local:
+            _norm(sizes, "mlp", out)
+    if kind.moe:
         if "moe" in modules:
-            drop(out, "router.", "dispatch.", "experts.", "shared.")
+            drop(out, "router.", "dispatch.", "experts.", "latent_experts.", "shared.")
+            out["mlp.norm_out"] = sizes.T * sizes.h * sizes.act
         else:
             if "moe_act" in modules:
-                out.pop("experts.fc2_in", None)
+                drop(out, "experts.fc2_in", "experts.activated", "experts.linear", "experts.product")
             if "shared_experts" in modules:
                 drop(out, "shared.")
     elif "mlp" in modules:
-        drop(out, "mlp.fc1_out", "mlp.fc2_in", "mlp.activated", "mlp.linear", "mlp.norm_out", "mlp.norm_statistics")
+        drop(out, "mlp.fc1_out", "mlp.fc2_in", "mlp.activated", "mlp.linear")
+        if not local:
+            drop(out, "mlp.norm_out", "mlp.norm_statistics")
     return out
+
+
+def _core(sizes: Sizes, out: Tensors) -> None:
+    """Core attention keeps its inputs. v is a view of the packed QKV output, whose whole storage survives."""
+    drop(
+        out, "attention.lse", "attention.rng", "attention.softmax", "attention.probs", "attention.causal_mask",
+        "attention.sequence_ends",
+    )  # fmt: skip
+    if sizes.run.model.mla is None:
+        out["attention.q"] = sizes.S * sizes.Aq * sizes.d * sizes.act
+        out["attention.k"] = sizes.S * sizes.kq * sizes.d * sizes.act
+        out["attention.v"] = sizes.S * (sizes.Aq + 2 * sizes.kq) * sizes.d * sizes.act
+
+
+def _norm(sizes: Sizes, module: str, out: Tensors) -> None:
+    """A recomputed norm keeps its input alone; its output is made again, in FP8 from the original tensor."""
+    drop(out, f"{module}.norm_out", f"{module}.norm_statistics")
+    out[f"{module}.x"] = sizes.T * sizes.h * (4 if sizes.run.precision.fp32_residual else sizes.act)

@@ -1,0 +1,126 @@
+"""Dispatch and routed experts: tensors kept for backward by one layer and micro-batch.
+
+Balanced routing: a rank's experts see T*K*ETP token rows. Hot experts scale the `experts.*` terms.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.formula import as_int, ceil_div, minimum, round_up, where
+from primus_lint.ledger.activations.quantize import quantized
+from primus_lint.ledger.activations.router import capacity_rows, logit_bytes
+
+if TYPE_CHECKING:
+    from primus_lint.ledger.activations.kind import Kind
+    from primus_lint.ledger.activations.tensors import Tensors
+    from primus_lint.ledger.sizes import Sizes
+
+
+def rows(sizes: Sizes) -> Any:
+    """Token rows that the experts of a rank see: T*K*ETP when balanced, bounded by a capacity factor.
+
+    With Primus's sync-free stage 3 the buffer has the worst case whatever the load: EP*ETP times the balanced rows.
+    """
+    run = sizes.run
+    moe = run.model.moe
+    assert moe is not None
+    balanced = sizes.T * sizes.K * sizes.etp
+    if moe.capacity_factor is not None:
+        bounded = capacity_rows(sizes, moe.capacity_factor) * sizes.E * sizes.etp
+        return bounded if moe.pad_to_capacity else minimum(balanced, bounded)
+    if run.kernels.sync_free_moe_stage >= 3:
+        return balanced * sizes.ep
+    return balanced
+
+
+def padded_rows(sizes: Sizes, kind: Kind) -> Any:
+    """Rows after padding each expert's share for FP8 kernels (16, or 32 for mxfp8), balanced."""
+    plain = rows(sizes)
+    if not kind.low:
+        return plain
+    multiple = 32 if sizes.run.precision.fp8_recipe == "mxfp8" else 16
+    return sizes.local_experts * round_up(ceil_div(plain, sizes.local_experts), multiple)
+
+
+def dispatch(sizes: Sizes) -> Tensors:
+    """Permutation of tokens: probabilities, mask and row indices (or the fused kernel's row map)."""
+    run = sizes.run
+    moe = run.model.moe
+    assert moe is not None
+    T, E, K = sizes.T, sizes.E, sizes.K
+    probs = logit_bytes(sizes, moe)
+    if moe.dispatcher == "flex":
+        return _deepep(sizes)
+    if moe.permute_fusion:
+        several = where(sizes.local_experts > 1, 1, 0)
+        out: Tensors = {"dispatch.row_map": 4 * T * (2 * E + 1)}
+        if moe.dispatcher == "alltoall":
+            out["dispatch.chunk_maps"] = 2 * 4 * rows(sizes) * as_int(several)
+        return out
+    seen = sizes.etp if moe.dispatcher == "allgather" else 1  # gathered over the expert-tensor ranks
+    return {
+        "dispatch.probs": T * E * seen * probs,
+        "dispatch.mask": T * E * seen,
+        "dispatch.index": T * K * seen * 8,
+    }
+
+
+def _deepep(sizes: Sizes) -> Tensors:
+    """DeepEP: top-k indices, the handle (source rows, in-rank mask, send heads) and the fused permutation's row map.
+
+    R, the distinct tokens that a rank receives, is T*ranks*(1-(1-1/ranks)^K) for random routing, at most T*ranks.
+    """
+    run = sizes.run
+    T, K, local = sizes.T, sizes.K, sizes.local_experts
+    ranks = sizes.ep * sizes.etp
+    received = T * ranks
+    if run.kernels.sync_free_moe_stage < 2:
+        received = as_int(received * (1 - (1 - 1 / ranks) ** K))
+    return {
+        "dispatch.topk_index": 8 * T * K,
+        "dispatch.handle": 4 * received + 5 * T * ranks,
+        "dispatch.row_map": 4 * received * (2 * local + 1) + 4,
+    }
+
+
+def experts(sizes: Sizes, kind: Kind) -> Tensors:
+    """Routed experts: fc1's input, what the activation keeps, probabilities per row, fc2's input."""
+    run = sizes.run
+    moe = run.model.moe
+    assert moe is not None
+    act, local = sizes.act, sizes.local_experts
+    g = sizes.g // sizes.etp
+    width = moe.latent_size or sizes.h
+    turbo = run.kernels.turbo_grouped_gemm
+    low = kind.low and not moe.legacy_grouped_gemm and not (turbo and run.precision.fp8_recipe == "delayed")
+    padded = padded_rows(sizes, kind)
+    fused = run.kernels.bias_activation_fusion and run.model.gated
+    stored = 1 if fused and run.kernels.fp8_input_store else act
+    probs = 4 if turbo or run.kernels.turbo_deepep else logit_bytes(sizes, moe)
+    out: Tensors = {
+        "experts.fc1_in": _grouped_input(sizes, low, padded, width),
+        "experts.fc1_out": padded * sizes.fc1 * g * stored,
+        "experts.probs": padded * probs,
+        "experts.fc2_in": _grouped_input(sizes, low, padded, g),
+    }
+    if not fused and not moe.legacy_grouped_gemm:
+        out["experts.product"] = padded * g * act
+        if run.model.gated:
+            out["experts.activated"] = padded * g * act
+            out["experts.linear"] = padded * g * act
+    if turbo:
+        out["experts.offsets"] = 2 * (16 * local + 8)
+        if run.args.get("use_turbo_fused_act_with_probs"):
+            out["experts.row_mask"] = 8 * padded
+    if moe.latent_size:
+        out["latent_experts.fc2_proj_in"] = sizes.T * moe.latent_size * act
+    return out
+
+
+def _grouped_input(sizes: Sizes, low: bool, total_rows: Any, columns: Any) -> Any:
+    """A grouped linear's input: one tensor, or one quantized tensor per local expert."""
+    if not low:
+        return total_rows * columns * sizes.act
+    local = sizes.local_experts
+    return local * quantized(sizes, total_rows // local, columns)

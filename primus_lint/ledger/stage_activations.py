@@ -1,0 +1,115 @@
+"""What one micro-batch keeps in one model chunk: layers under every form of recomputation, and both ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from primus_lint.formula import ceil_div, maximum, minimum, where
+from primus_lint.ledger import head, params
+from primus_lint.ledger.activations.kind import Kind, kind_of, mtp_kind
+from primus_lint.ledger.activations.layer import checkpoint_bytes, layer_bytes
+from primus_lint.ledger.activations.tensors import total
+
+if TYPE_CHECKING:
+    from primus_lint.ir.layout import Chunk
+    from primus_lint.ledger.sizes import Sizes
+
+
+class ChunkBytes(NamedTuple):
+    """`parts` by name, kept by each micro-batch in flight; `working` is what recomputation brings back at a time."""
+
+    parts: dict[str, tuple[Any, str]]  # name -> (bytes, what it is made of)
+    working: Any
+    kinds: tuple[Kind, ...]
+
+    @property
+    def bytes(self) -> Any:
+        result: Any = 0
+        for value, _ in self.parts.values():
+            result = result + value
+        return result
+
+
+class Activations:
+    """Bytes per chunk, each kind of layer computed once."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self.checkpoint = checkpoint_bytes(sizes)
+        self._layers: dict[Kind, Any] = {}
+
+    def layer(self, kind: Kind) -> Any:
+        """Bytes kept by one layer of a kind that is not fully recomputed."""
+        if kind not in self._layers:
+            self._layers[kind] = layer_bytes(self.sizes, kind)
+        return self._layers[kind]
+
+    def chunk(self, chunk: Chunk) -> ChunkBytes:
+        """One model chunk."""
+        sizes = self.sizes
+        run = sizes.run
+        kinds = [kind_of(run, layer) for layer in chunk.layers]
+        parts: dict[str, tuple[Any, str]] = {}
+        working: Any = 0
+        if chunk.embedding:
+            parts["embedding"] = (total(head.embedding(sizes)), "token ids, mask")
+        kept = [True] * len(kinds)
+        if run.recompute.granularity == "full" and kinds:
+            inputs, kept, working = self._full(chunk, kinds)
+            parts["recompute inputs"] = (inputs * self.checkpoint, "the input of each recomputed unit")
+        for kind in dict.fromkeys(kinds):
+            count: Any = 0
+            for index, other in enumerate(kinds):
+                if other == kind:
+                    count = count + kept[index]
+            name = ("moe layers" if kind.moe else "dense layers") + (" fp8" if kind.low else "")
+            text = f"layers x {_shown(self.layer(kind))} B"
+            parts[name] = (count * self.layer(kind), f"{count} {text}" if isinstance(count, int) else text)
+        if params.final_norm_here(sizes, chunk):
+            parts["final norm"] = (total(head.final_norm(sizes)), "input and statistics")
+        if chunk.mtp:
+            kind = mtp_kind(sizes)
+            each: Any = 0
+            for depth in chunk.mtp:
+                checkpointed = self._mtp_checkpointed(depth)
+                each = each + total(head.mtp(sizes, kind, checkpointed))
+                if checkpointed:
+                    working = maximum(working, total(head.mtp(sizes, kind, False)))
+            parts["mtp"] = (each, f"{len(chunk.mtp)} depths")
+        if chunk.loss:
+            parts["output and loss"] = (total(head.loss(sizes)), "output layer's input and what the loss keeps")
+        found = tuple(dict.fromkeys(kinds + ([mtp_kind(sizes)] if chunk.mtp else [])))
+        return ChunkBytes(parts, working, found)
+
+    def _mtp_checkpointed(self, depth: int) -> bool:
+        """MTP depths are recomputed by `uniform`, or when Primus's list names them; never by `block`."""
+        recompute = self.sizes.run.recompute
+        if recompute.granularity != "full":
+            return False
+        if recompute.layer_ids is not None:
+            return self.sizes.run.model.num_layers + depth in recompute.layer_ids
+        return recompute.method == "uniform"
+
+    def _full(self, chunk: Chunk, kinds: list[Kind]) -> tuple[Any, list[Any], Any]:
+        """Full recomputation of a chunk: number of kept inputs, which layers keep everything, working set.
+
+        `block` recomputes the first `recompute_num_layers` layers of the chunk one by one, `uniform` all layers in
+        units of that many, `recompute_layer_ids` the named layers one by one.
+        """
+        recompute = self.sizes.run.recompute
+        count = len(kinds)
+        heaviest: Any = 0
+        for kind in dict.fromkeys(kinds):
+            heaviest = maximum(heaviest, self.layer(kind))
+        if recompute.layer_ids is not None:
+            chosen = [layer in recompute.layer_ids for layer in chunk.layers]
+            return sum(chosen), [not named for named in chosen], heaviest if any(chosen) else 0
+        number = recompute.num_layers if recompute.num_layers is not None else 1
+        if recompute.method == "block":
+            kept = [where(number > index, 0, 1) for index in range(count)]
+            return minimum(number, count), kept, where(number > 0, heaviest, 0)
+        return ceil_div(count, number), [0] * count, heaviest * minimum(number, count)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else "an array of"
