@@ -137,7 +137,8 @@ class Device:
         Expected maximum of n standard normal numbers (0.56, 1.42, 2.34, 3.24 for n = 2, 8, 64, 1024: Harter 1961), here
         as 1.432*(sqrt(log2 n + 1.15) - sqrt(1.15)), which is within 4 % of it up to n = 1 M.
         """
-        return 1.432 * (sqrt(log2(self.run.target.world_size * 1.0) + 1.15) - 1.0724) * PART_DEVIATION
+        count: Any = self.run.target.world_size
+        return 1.432 * (sqrt(log2(count * 1.0) + 1.15) - 1.0724) * PART_DEVIATION
 
     def newton_schulz(self, run: Run, elements: Any, steps: int) -> Pair:
         """Muon's orthogonalisation of weights of `elements` values: three products a step, 2*n*k*n FLOPs each, n the

@@ -30,12 +30,12 @@ def test_products_and_attention_of_llama3_8b_on_one_gpu() -> None:
     assert step_.breakdown_s["tp"] == step_.breakdown_s["dp"] == step_.breakdown_s["bubble"] == 0
 
 
-def test_optimizer_moves_34_bytes_a_weight() -> None:
+def test_optimizer_moves_46_bytes_a_weight() -> None:
     """Adam in fp32 with fp32 gradients: norm and clipping 12, gradient 4, three states in and out 24, weight out 2,
     gradient buffer zeroed 4."""
     step_ = step("llama3-8b", world_size=1, global_batch_size=1)
     weights = 7_504_658_432 + 4096 * 128256  # products and the input embedding
-    host = 4 * 32 * 8 * HOST_LAUNCH_S
+    host = (20 + 32 * 8) * HOST_LAUNCH_S  # a copy per parameter, and a handful of multi-tensor launches
     assert step_.breakdown_s["optimizer"] == pytest.approx(weights * (12 + 4 + 24 + 2 + 4) / plain.MEMORY + host)
 
 
