@@ -33,19 +33,19 @@ class Chain:
         self.files: list[str] = []
         self.sources: dict[str, SourceText] = {}
         self.used: dict[str, str | None] = {}
-        self.signatures: list[tuple[str, _Signature]] = []
+        self.signatures: dict[str, _Signature] = {}
 
 
 def load_chain(store: Store, path: str, layer: str, stack: tuple[str, ...] = ()) -> Chain | None:
     """The chain of a file on disk or of a preset; None when there is no such file. Kept in the store."""
     known = store.chains.get((path, layer))
-    if isinstance(known, Chain) and all(store.signature(file) == mark for file, mark in known.signatures):
+    if isinstance(known, Chain) and all(store.signature(file) == mark for file, mark in known.signatures.items()):
         return known
     body = store.body(path, layer)
     if body is None:
         return None
     chain = extend(store, body, layer, (*stack, os.path.normpath(path)))
-    chain.signatures.insert(0, (path, store.signature(path)))
+    chain.signatures[path] = store.signature(path)
     if not any(problem.code == "extends-cycle" for problem in chain.problems):  # depends on where one entered it
         store.chains[path, layer] = chain
     return chain
@@ -84,7 +84,7 @@ def _absorb(chain: Chain, parent: Chain) -> None:
     chain.files.extend(file for file in parent.files if file not in chain.files)
     chain.sources.update(parent.sources)
     chain.used.update(parent.used)
-    chain.signatures.extend(parent.signatures)
+    chain.signatures.update(parent.signatures)
 
 
 def _problem(code: str, message: str, path: str, origin: Origin, fatal: bool = True) -> LocatedProblem:

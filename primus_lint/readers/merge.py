@@ -29,10 +29,20 @@ class Branch(dict[str, Any]):
 Node = Value | Branch
 
 
+def above(stronger: tuple[Origin, ...], weaker: tuple[Origin, ...]) -> tuple[Origin, ...]:
+    """Two chains as one. A file that two parents share is in both chains: its origins are kept once, at their strongest
+    place, so that chains never grow beyond the number of files."""
+    for origin in weaker:
+        for other in stronger:
+            if origin is other:
+                return stronger + tuple(item for item in weaker if not any(item is other for other in stronger))
+    return stronger + weaker
+
+
 def merge(base: Branch, over: Branch, replaced: Callable[[Branch, Value], None] | None = None) -> Branch:
     """`over` on top of `base`: mappings merge, everything else replaces. `replaced` hears of each section of `base`
     that a scalar or list of `over` wipes out."""
-    result = Branch(over.origins + base.origins)
+    result = Branch(above(over.origins, base.origins))
     result.update(base)
     for key, new in over.items():
         old = result.get(key)
@@ -43,13 +53,13 @@ def merge(base: Branch, over: Branch, replaced: Callable[[Branch, Value], None] 
 def _join(old: Node, new: Node, replaced: Callable[[Branch, Value], None] | None) -> Node:
     if type(new) is Value:
         if type(old) is Value:
-            return Value(new.value, new.origins + old.origins)
+            return Value(new.value, above(new.origins, old.origins))
         if replaced is not None and old:
             replaced(old, new)  # type: ignore[arg-type]
-        return Value(new.value, new.origins + old.origins)
+        return Value(new.value, above(new.origins, old.origins))
     if type(old) is Branch:
         return merge(old, new, replaced)  # type: ignore[arg-type]
-    fresh = Branch(new.origins + old.origins)
+    fresh = Branch(above(new.origins, old.origins))
     fresh.update(new)  # type: ignore[arg-type]
     return fresh
 
@@ -100,7 +110,7 @@ def _marked(origins: tuple[Origin, ...]) -> tuple[Origin, ...]:
 def override(base: Branch, over: Branch, replaced: Callable[[Branch, Value], None] | None = None) -> Branch:
     """The `overrides` of a module on top of its presets. Like `merge`, but the text "null" becomes None wherever the
     section existed before; in a section that `overrides` brings in, and in lists, it stays text."""
-    result = Branch(over.origins + base.origins)
+    result = Branch(above(over.origins, base.origins))
     for key, node in base.items():
         result[key] = nullify(node)
     for key, new in over.items():

@@ -41,7 +41,7 @@ class Field(NamedTuple):
 
 
 Text = tuple[Segment, ...]
-_MAX_SEGMENTS = 20_000  # of one variable: A="$A$A" doubles each time
+_MAX_SEGMENTS = 4_000  # of one variable: A="$A$A" doubles each time
 _MAX_COMMANDS = 10_000
 
 
