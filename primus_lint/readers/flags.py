@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.readers.document import LocatedProblem, Origin, Value
-from primus_lint.readers.env import variables
 from primus_lint.readers.tables import Flag, flags, table
 
 if TYPE_CHECKING:
@@ -15,11 +14,13 @@ _OTHER = {"d3528a21": "d98e8a64", "d98e8a64": "d3528a21"}
 
 
 class Given(NamedTuple):
-    """One flag as it was given. `origin` describes the place (its value is replaced by the typed one)."""
+    """One flag as it was given. `origin` describes the place (its value is replaced by the typed one); `unknown` names
+    what its words wait for (a variable, a command), None when they are sure."""
 
     flag: str
     words: tuple[str, ...]
     origin: Origin
+    unknown: str | None = None
 
 
 def values_of(
@@ -47,9 +48,8 @@ def values_of(
         if wrong:
             problems.append(_problem("flag-value", f"{item.flag}: {wrong}", item, path, True))
             continue
-        if flag.type not in ("str", "bool") and "$" in " ".join(words):
-            names = ", ".join(variables(" ".join(words))) or " ".join(words)
-            message = f"{item.flag}: {names} has no value that is sure here; give it with --env NAME=VALUE"
+        if item.unknown is not None and flag.type not in ("str", "bool"):
+            message = f"{item.flag}: {item.unknown} has no value that is sure here; give it with --env NAME=VALUE"
             problems.append(_problem("unset-variable", message, item, path, True))
             continue
         origin = item.origin._replace(value=value)

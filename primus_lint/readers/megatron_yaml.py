@@ -77,7 +77,9 @@ class _Reader:
         )  # fmt: skip
 
     def given(self, entry: Entry) -> Given:
-        return Given(entry.key.value, self.words(entry.value), self.origin(entry, "MODEL_ARGS"))
+        words = self.words(entry.value)
+        missing = ", ".join(name for word in words for name in variables(word)) or None
+        return Given(entry.key.value, words, self.origin(entry, "MODEL_ARGS"), missing)
 
     def words(self, node: Node) -> tuple[str, ...]:
         if node.kind == "sequence":

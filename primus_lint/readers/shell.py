@@ -137,12 +137,13 @@ def _given(source: SourceText, words: list[Field], version: str | None) -> tuple
             together = values[0].start >= 0 and values[-1].end >= 0
             span = (values[0].start, values[-1].end) if together and values[0].start < values[-1].end else None
             origin = origin._replace(span=span, raw=source.text[span[0] : span[1]] if span else None)
-        given.append(Given(name, tuple(item.text for item in values), origin))
+        unknown = next((item.unknown for item in values if item.unknown is not None), None)
+        given.append(Given(name, tuple(item.text for item in values), origin, unknown))
     return given, stray
 
 
 def _origin(source: SourceText, key: Field, value: Field | None, layer: str, path: tuple[str | int, ...]) -> Origin:
-    field = key if value is None else value
+    field = key if value is None or value.start < 0 else value
     line, column = source.position(field.at)
     key_span = (key.start, key.end) if key.start >= 0 else None
     span = (value.start, value.end) if value is not None and value.start >= 0 else None

@@ -152,7 +152,7 @@ class Shell:
                 started = started or bool(items)
                 continue
             for segment in self._expand(piece):
-                if piece.quoted or piece.kind == "text":
+                if piece.quoted or piece.kind == "text" or not segment.known:
                     fields[-1].append(segment)
                     started = True
                     continue
@@ -184,7 +184,9 @@ class Shell:
             return (Segment(piece.text, piece.start),)
         if piece.kind == "arith":
             number = self._arithmetic(piece.text)
-            return (Segment(piece.text if number is None else str(number), -1, None, number is not None),)
+            if number is None:
+                return (Segment(piece.text, -1, f"$(({piece.text}))", False),)
+            return (Segment(str(number), -1),)
         if piece.kind == "opaque":
             return (Segment(piece.text, piece.start, piece.text, False),)
         name = piece.name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,10 +113,3 @@ def goldens() -> list[Path]:
     if not found:
         pytest.skip("the goldens (../shared/goldens) are not at hand")
     return found
-
-
-def codes(document: ResolvedDocument) -> list[str]:
-    return [problem.code for problem in document.problems]
-
-
-__all__ = ["HEAD", "codes", "os"]

@@ -1,0 +1,206 @@
+"""Launch scripts: variables, arrays, defaults, conditions and arithmetic followed; places kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from primus_lint.readers import read
+from primus_lint.readers.document import ResolvedDocument
+from primus_lint.readers.shell_compute import compute
+from primus_lint.source.text import SourceText
+
+CORE = "--num-layers 2 --hidden-size 64 "
+
+
+def parse(text: str, **more: Any) -> ResolvedDocument:
+    return read(SourceText.from_text("run.sh", text), **more)
+
+
+def values(text: str, **more: Any) -> dict[str, Any]:
+    document = parse(text, **more)
+    assert document.is_recipe, document.problems
+    found = {key: value.value for key, value in document.sections[0].values.items()}
+    assert (found.pop("num_layers"), found.pop("hidden_size")) == (2, 64)
+    return found
+
+
+SCRIPT = """\
+#!/bin/bash
+# --num-layers 99 in a comment
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+NODES=${NNODES:-2}
+WORLD=$((8 * $NODES))
+TP=${1:-4}
+GPT_ARGS=(
+    --num-layers 96   # layers
+    --hidden-size 12288
+    --disable-bias-linear
+    --moe-layer-freq "([0]*1+[1]*95)"
+)
+TRAIN="--micro-batch-size 2 \\
+   --global-batch-size $WORLD --lr 6.0e-5"
+cat <<END
+--num-layers 3 --hidden-size 4 --micro-batch-size 5
+END
+OMP_NUM_THREADS=4 torchrun --nproc_per_node 8 --nnodes=$NODES pretrain_gpt.py "${GPT_ARGS[@]}" \\
+    ${TRAIN} --tensor-model-parallel-size ${TP} --recompute-modules mlp moe --bf16 --lr=1e-4 > log 2>&1 &
+"""
+
+
+def test_a_script_like_upstreams() -> None:
+    document = parse(SCRIPT)
+    assert document.problems == []
+    [section] = document.sections
+    assert section.name == "pretrain_gpt.py" and section.framework == "megatron"
+    assert {key: value.value for key, value in section.values.items()} == {
+        "num_layers": 96, "hidden_size": 12288, "add_bias_linear": False, "moe_layer_freq": "([0]*1+[1]*95)",
+        "micro_batch_size": 2, "global_batch_size": 16, "lr": 1e-4, "tensor_model_parallel_size": 4,
+        "recompute_modules": ["mlp", "moe"], "bf16": True,
+    }  # fmt: skip
+    assert [o.value for o in section.values["lr"].origins] == [1e-4, 6.0e-5]
+    assert {key: value.value for key, value in document.top_level.items()} == {
+        "launcher.gpus_per_node": 8, "launcher.nodes": 2,
+    }  # fmt: skip
+    assert document.env["CUDA_DEVICE_MAX_CONNECTIONS"].value == "1"
+    assert document.env_used == {"NNODES": None, "1": None}
+
+
+def test_places_are_where_the_value_is_written() -> None:
+    document = parse(SCRIPT)
+    source = document.source
+    assert source is not None
+    for key, flag, text, line in [
+        ("num_layers", "--num-layers", "96", 8),
+        ("moe_layer_freq", "--moe-layer-freq", "([0]*1+[1]*95)", 11),
+        ("micro_batch_size", "--micro-batch-size", "2", 13),
+        ("tensor_model_parallel_size", "--tensor-model-parallel-size", "4", 6),
+        ("recompute_modules", "--recompute-modules", "mlp moe", 19),
+        ("lr", "--lr", "1e-4", 19),
+    ]:
+        origin = document.sections[0].values[key].origin
+        assert origin.span is not None and origin.key_span is not None, key
+        assert source.text[slice(*origin.span)] == origin.raw == text
+        assert source.text[slice(*origin.key_span)] == flag
+        assert source.position(origin.span[0]) == (origin.line, origin.column)
+        assert origin.line == line
+    computed = document.sections[0].values["global_batch_size"].origin
+    assert computed.span is None and computed.line == 14  # 8 * nodes stands nowhere as a number
+
+
+def test_env_takes_the_place_of_defaults() -> None:
+    document = parse(SCRIPT, env={"NNODES": "4", "1": "8"})
+    assert document.sections[0].get("global_batch_size") == 32
+    assert document.sections[0].get("tensor_model_parallel_size") == 8
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "expected"),
+    [
+        ("A=4", "--seq-length $A", {"seq_length": 4}),
+        ("A=4", "--seq-length ${A}", {"seq_length": 4}),
+        ('A="4"', '--seq-length "$A"', {"seq_length": 4}),
+        ("A='4'", "--seq-length '8'", {"seq_length": 8}),
+        ("export A=4", "--seq-length $A", {"seq_length": 4}),
+        ("A=1; B=2", "--seq-length $A$B", {"seq_length": 12}),
+        (': "${A:=5}"', "--seq-length $A", {"seq_length": 5}),
+        ("A=\n: ${A:=5}", "--seq-length $A", {"seq_length": 5}),
+        ("A=", "--seq-length ${A:-6}", {"seq_length": 6}),
+        ("B=7", "--seq-length ${A:-$B}", {"seq_length": 7}),
+        ("B=7", "--seq-length ${A:-${C-9}}", {"seq_length": 9}),
+        ("A=3", "--seq-length $((A*1024+1))", {"seq_length": 3073}),
+        ("A=7", "--seq-length $(($A/2))", {"seq_length": 3}),
+        ("X=(--bf16)\nX+=(--seq-length 8)", "${X[@]}", {"bf16": True, "seq_length": 8}),
+        ('X="--bf16"\nX+=" --seq-length 8"', "$X", {"bf16": True, "seq_length": 8}),
+        ('X="--bf16"\nX="$X --swiglu"', "$X", {"bf16": True, "swiglu": True}),
+        ("A=1\nA=2", "--seq-length $A", {"seq_length": 2}),
+        ('A=x\nif [ "$A" = "x" ]; then B=1; else B=2; fi', "--seq-length $B", {"seq_length": 1}),
+        ("A=3\nif [[ $A -gt 2 ]]; then B=1\nelse B=2\nfi", "--seq-length $B", {"seq_length": 1}),
+        (
+            "A=y\nif [ $A == x ]; then B=1\nelif [ $A == y ]; then B=2\nelse B=3\nfi",
+            "--seq-length $B",
+            {"seq_length": 2},
+        ),
+        ("A=70B\ncase $A in\n 7B|8B) B=1 ;;\n 70*) B=2 ;;\n *) B=3 ;;\nesac", "--seq-length $B", {"seq_length": 2}),
+        ('if [ -z "" ]; then B=1; fi', "--seq-length $B", {"seq_length": 1}),
+        ("A=1 # --seq-length 9", "--seq-length 2 # --seq-length 3", {"seq_length": 2}),
+        ("", "--seq-length 2 | tee --seq-length 9", {"seq_length": 2}),
+        ("", "--seq-length \\\n  2", {"seq_length": 2}),
+    ],
+)
+def test_what_the_shell_does(lines: str, arguments: str, expected: dict[str, Any]) -> None:
+    assert values(f"{lines}\ntorchrun pretrain_gpt.py {CORE}{arguments}\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments"),
+    [
+        ("", "--seq-length $SEQ"),
+        ("", "--seq-length $1"),
+        ("A=$(nvidia-smi)", "--seq-length $A"),
+        ("A=`date`", "--seq-length $A"),
+        ("if [ $X = y ]; then A=1; else A=2; fi", "--seq-length $A"),
+        ("for A in 1 2; do B=$A; done", "--seq-length $B"),
+        ("", "--seq-length ${A//x/y}"),
+        ("", "--seq-length $((UNKNOWN * 2))"),
+    ],
+)
+def test_what_only_a_shell_can_know_is_named(lines: str, arguments: str) -> None:
+    document = parse(f"{lines}\ntorchrun pretrain_gpt.py {CORE}{arguments}\n")
+    assert "seq_length" not in document.sections[0].values
+    [problem] = document.problems
+    assert (problem.code, problem.fatal) == ("unset-variable", True)
+
+
+def test_a_variable_under_a_condition_can_be_given() -> None:
+    text = f"if [ $X = y ]; then A=1; else A=2; fi\ntorchrun pretrain_gpt.py {CORE}--seq-length $A\n"
+    assert values(text, env={"A": "5"}) == {"seq_length": 5}
+    assert values(text, env={"X": "y"}) == {"seq_length": 1}
+
+
+def test_words_that_belong_to_no_flag() -> None:
+    document = parse(f"torchrun pretrain_gpt.py {CORE}$EXTRA --bf16\n")
+    [problem] = document.problems
+    assert (problem.code, problem.fatal) == ("unset-variable", False) and "EXTRA" in problem.message
+
+
+def test_eval_srun_and_several_commands() -> None:
+    text = (
+        f'ARGS="{CORE}"\nrun="torchrun a.py ${{ARGS}} --bf16"\neval $run\n'
+        f'srun bash -c "torchrun b.py {CORE}--fp16"\necho torchrun c.py {CORE}\n'
+    )
+    document = parse(text)
+    assert [section.name for section in document] == ["a.py", "b.py#2"]
+    assert [section.get("bf16") for section in document] == [True, None]
+    assert [section.get("num_layers") for section in document] == [2, 2]
+
+
+def test_flags_that_another_file_runs() -> None:
+    assert values(f"MODEL_ARGS=({CORE}--bf16)\nOTHER='--seq-length 8'\nsource ./run.sh\n") == {
+        "bf16": True,
+        "seq_length": 8,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["echo hello\n", "python tools/preprocess_data.py --input x --vocab-file y --workers 8\n", "#!/bin/bash\n",
+     "echo --num-layers 2 --hidden-size 4\n"],
+)  # fmt: skip
+def test_other_scripts_are_no_recipe(text: str) -> None:
+    assert not parse(text).is_recipe
+
+
+def test_a_shebang_tells_a_script_without_suffix() -> None:
+    source = SourceText.from_text("launch", f"#!/usr/bin/env bash\ntorchrun pretrain_gpt.py {CORE}\n")
+    assert read(source).format == "shell"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1+2*3", 7), ("(1+2)*3", 9), ("7/2", 3), ("-7/2", -3), ("-7%3", -1), ("8-2-1", 5), ("2*-3", -6), ("1+", None),
+     ("", None), ("1/0", None), ("2**3", None), ("a", None), ("9" * 30, None), ("(" * 200, None)],
+)  # fmt: skip
+def test_arithmetic(text: str, value: int | None) -> None:
+    assert compute(text) == value
