@@ -145,7 +145,7 @@ def _linear(table: dict[str, Any], rate_ratio: float) -> dict[str, Any]:
 
 
 def _add_p2p(ops: dict[str, Any]) -> None:
-    """A message to a peer: a pair's all-to-all sends half of its buffer, so that a message takes as long as twice it."""
+    """A message to a peer: a pair's all-to-all sends half of its buffer, so a message takes as long as twice it."""
     pair = ops["all_to_all"]["2"]
     doubled = [*pair[1:], pair[-1] * 2]
     ops[P2P] = {"2": doubled}
