@@ -165,7 +165,7 @@ def read_settings(path: str) -> Settings | None:
         table: Any = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         match = re.search(r"line (\d+), column (\d+)", str(error))
-        line, column = (int(match[1]), int(match[2])) if match else (1, 1)
+        line, column = (int(match[1]), int(match[2])) if match else (text.count("\n") + 1, 1)
         message = f"not TOML: {error}"
         settings.problems.append(LocatedProblem("settings-syntax", message, path, None, line, column, True))
         return settings
