@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.lower.megatron import adjust, features  # features: registers its symbols
+from primus_lint.lower.megatron import adjust, batch, features, turbo  # the last three register their symbols
 from primus_lint.lower.megatron.build import build_run, vendor_of
 from primus_lint.lower.megatron.namespace import Namespace
 from primus_lint.lower.megatron.tables import aliases, defaults, keys
 
-assert features
+assert batch and features and turbo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
