@@ -299,6 +299,28 @@ def layout_units(v: Namespace) -> list[str] | None:
         return None
 
 
+@derived("pipeline_model_parallel_layout")
+def layout_text(v: Namespace) -> str | None:
+    """All units of the layout in order, without stage borders."""
+    return None if v["layout_units"] is None else "".join(v["layout_units"])
+
+
+@derived("pipeline_model_parallel_layout", "mtp_num_layers", _PP)
+def layout_mtp_problem(v: Namespace) -> str:
+    """What Megatron refuses about the MTP layers of the layout, in a few words; "" when nothing."""
+    units, depths = v["layout_units"], v["mtp"]
+    if v["layout_text"].count("m") != depths:
+        return f"the layout has {v['layout_text'].count('m')} m for {depths} MTP layers"
+    if "t" in v["layout_text"].partition("m")[2]:
+        return "a layer (t) follows an MTP layer (m) in the layout"
+    for number, stage in enumerate(units):
+        if "m" in stage and number < len(units) - v["pp"]:
+            return "an MTP layer (m) lies outside the last virtual stage of its pipeline rank"
+        if "m" in stage and stage.count("m") != depths:
+            return "the MTP layers (m) are spread over several stages"
+    return ""
+
+
 @derived("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "num_layers")
 def middle_layers(v: Namespace) -> Any:
     """Layers left after a first and last stage of their own."""
