@@ -13,6 +13,8 @@ from primus_lint.projection import cost
 from primus_lint.projection.placement import boundary_crosses_node
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from primus_lint.hardware.rates import Seconds
     from primus_lint.hardware.records import Accelerator, NodeType
     from primus_lint.ir.run import MixtureOfExperts, Run
@@ -38,9 +40,13 @@ _FP8_RECIPES = {"blockwise": "fp8_blockwise", "mxfp8": "mxfp8"}
 class Device:
     """One kind of accelerator in one kind of node, for one recipe (or grid)."""
 
-    __slots__ = ("accelerator", "contention", "domain_gpus", "node", "notes", "run", "tiers")
+    __slots__ = ("accelerator", "contention", "domain_gpus", "factors", "node", "notes", "run", "tiers")
 
-    def __init__(self, accelerator: Accelerator, node: NodeType | None, run: Run) -> None:
+    def __init__(
+        self, accelerator: Accelerator, node: NodeType | None, run: Run, factors: Mapping[str, float] | None = None
+    ) -> None:
+        """`factors`: seconds of a class of operation are multiplied by them (calibration on measured runs)."""
+        self.factors = factors or {}
         self.accelerator = accelerator
         self.node = node if node is not None else _node(accelerator, run)
         self.run = run
@@ -53,13 +59,15 @@ class Device:
     def source(self) -> str:
         """ "simulated": rates are fits, transfers or constants; "mixed": some are measured shapes of this device."""
         kinds = (cost.GEMM, cost.GROUPED_GEMM, cost.ATTENTION)
-        return "mixed" if any("measured" in self.tiers.get(kind, ()) for kind in kinds) else "simulated"
+        measured = self.factors or any("measured" in self.tiers.get(kind, ()) for kind in kinds)
+        return "mixed" if measured else "simulated"
 
     def _pair(self, kind: str, seconds: Seconds) -> Pair:
         """Seconds with the half-width of their band (the larger side of it in ratio), noting the tier."""
         self.tiers.setdefault(kind, set()).add(seconds.tier)
         spread = maximum(seconds.high, 1 / seconds.low) - 1
-        return seconds.time_s, seconds.time_s * spread
+        time_s = seconds.time_s * self.factors.get(kind, 1.0)
+        return time_s, time_s * spread
 
     def peak_flops(self, run: Run) -> float:
         """Dense peak of the number format that the layers compute in, FLOP/s."""

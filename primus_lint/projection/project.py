@@ -12,6 +12,9 @@ from primus_lint.projection.placement import Placement, place
 from primus_lint.projection.traffic import ELEMENT_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from primus_lint.hardware.records import Accelerator, NodeType
     from primus_lint.ir.run import Run
     from primus_lint.projection.cost import Pair
     from primus_lint.projection.device import Device
@@ -88,17 +91,24 @@ def why_not(run: Run) -> str | None:
     return None
 
 
-def project(run: Run, accelerator: Any, node: Any = None, ledger: Any = None) -> Projection | None:
+def project(
+    run: Run,
+    accelerator: Accelerator | None,
+    node: NodeType | None = None,
+    ledger: Any = None,
+    factors: Mapping[str, float] | None = None,
+) -> Projection | None:
     """Seconds of one step of a legal recipe; None when `why_not(run)` gives a reason.
 
-    `accelerator` and `node` are entries of hardware_db (`node` None: the first that the accelerator names). Sizes that
-    do not divide (an illegal recipe) give a meaningless number, never an exception: legality is decided elsewhere.
+    `accelerator` and `node` are entries of hardware_db (`node` None: the accelerator's usual one with the target's GPUs
+    per node). `factors` multiply the seconds of a class of operation, see `calibrate`. Sizes that do not divide (an
+    illegal recipe) give a meaningless number, never an exception: legality is decided elsewhere.
     """
     from primus_lint.projection.device import Device
 
     if why_not(run) is not None or accelerator is None:
         return None
-    return project_on(run, Device(accelerator, node, run))
+    return project_on(run, Device(accelerator, node, run, factors))
 
 
 def project_on(run: Run, device: Device) -> Projection:

@@ -95,6 +95,7 @@ DEGREES = {
     "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
     "ep": "expert_model_parallel_size", "mbs": "micro_batch_size", "gbs": "global_batch_size", "seq_len": "seq_length",
 }  # fmt: skip
+LAYERS = {"LLAMA3.1_405B": 126, "Qwen3_235B_a22B": 94}
 SKIPPED = (
     ("LoRA", "LoRA fine-tuning"), ("mamba", "hybrid model"), ("zebra", "hybrid model"), ("hylo", "hybrid model"),
 )  # fmt: skip
@@ -111,6 +112,7 @@ class Row:
     request: dict[str, Any] | None = None
     missing: list[str] = field(default_factory=list)
     reason: str | None = None  # why it is not scored
+    speed_reason: str | None = None  # why its speed is not scored
 
     @property
     def complete(self) -> bool:
@@ -153,7 +155,7 @@ def build(raw: dict[str, str]) -> Row:
     if not gpus:
         row.missing.append("num_gpus")
     if not (raw["measured_tokens_per_s_per_gpu"] or raw["measured_iter_s"]):
-        row.reason = row.reason or "no measured speed"
+        row.speed_reason = "no measured speed"
     if row.reason is None and gpus:
         row.request = {
             "id": row.id, "framework": "megatron", "version": None, "model": model, "args": args,
@@ -215,6 +217,10 @@ def _degrees(raw: dict[str, str], args: dict[str, Any], row: Row, source: str) -
     vpp = int(raw["vpp"] or 1)
     if vpp > 1 and args.get("pipeline_model_parallel_size", 1) > 1:
         args["num_virtual_stages_per_pipeline_rank"] = vpp
+    layers, chunks = LAYERS.get(raw["model"].partition(" (")[0]), vpp * int(raw["pp"] or 1)
+    if source.startswith("NVIDIA") and layers and layers % chunks and (layers + 2) % chunks == 0:
+        # the only split that these recipes can have: embedding and loss count as a layer each (405B, Qwen3-235B)
+        args.update(account_for_embedding_in_pipeline_split=True, account_for_loss_in_pipeline_split=True)
     tp = args.get("tensor_model_parallel_size", 1)
     if raw["seq_parallel"] == "yes":
         args["sequence_parallel"] = True
