@@ -171,7 +171,7 @@ def layer_wise_optimizer(v: Namespace) -> bool:
 
 
 @derived("cpu_offloading_num_layers", "cpu_offloading")
-def cpu_offload(v: Namespace) -> bool:
+def layer_offload(v: Namespace) -> bool:
     """Whether activations of whole layers are offloaded to the host."""
     return bool(v.get("cpu_offloading") or (v.get("cpu_offloading_num_layers") or 0) > 0)
 
@@ -179,3 +179,15 @@ def cpu_offload(v: Namespace) -> bool:
 @derived("fp8", "fp8_recipe")
 def mxfp8(v: Namespace) -> bool:
     return bool(v.get("fp8")) and v["fp8_recipe"] == "mxfp8"
+
+
+@derived("recompute_modules", "recompute_granularity", "moe_layer_recompute")
+def recomputed(v: Namespace) -> list[Any]:
+    """Modules that selective recomputation runs again; [] without it (or with full recomputation)."""
+    if v["recompute_granularity"] not in ("selective", None):
+        return []
+    listed = v.get("recompute_modules")
+    modules = ["core_attn"] if listed is None else list(listed)
+    if v.get("moe_layer_recompute"):
+        return modules if "moe" in modules else [*modules, "moe"]
+    return modules if v["recompute_granularity"] == "selective" else []
