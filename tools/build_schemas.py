@@ -17,6 +17,7 @@ from typing import Any
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from json_schemas import experiment_schema, settings_schema  # noqa: E402
 from model_args import model_table  # noqa: E402
 
 # catalogue file -> shipped file, and the tables in it besides `keys` and `removed`
@@ -45,15 +46,22 @@ def dump(table: dict[str, Any]) -> str:
     """JSON with one entry a line for every value that is a table."""
     parts = []
     for name, value in table.items():
-        if isinstance(value, dict) and value and all(isinstance(item, (dict, list)) for item in value.values()):
-            rows = [f"  {json.dumps(key)}: {json.dumps(value[key])}" for key in sorted(value)]
-            parts.append(f" {json.dumps(name)}: {{\n" + ",\n".join(rows) + "\n }")
-        elif isinstance(value, dict):
+        if isinstance(value, dict):
             rows = [f"  {json.dumps(key)}: {json.dumps(value[key])}" for key in sorted(value)]
             parts.append(f" {json.dumps(name)}: {{" + ("\n" + ",\n".join(rows) + "\n }" if rows else "}"))
         else:
             parts.append(f" {json.dumps(name)}: {json.dumps(value)}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def dump_schema(value: Any, indent: int = 0) -> str:
+    """A JSON Schema with one property a line."""
+    short = json.dumps(value)
+    if not isinstance(value, dict) or len(short) <= 100 or ("properties" not in value and indent > 3):
+        return short
+    pad = " " * (indent + 1)
+    rows = [f"{pad}{json.dumps(name)}: {dump_schema(item, indent + 1)}" for name, item in value.items()]
+    return "{\n" + ",\n".join(rows) + "\n" + " " * indent + "}"
 
 
 def key_table(source: dict[str, Any], extra: tuple[str, ...]) -> dict[str, Any]:
@@ -67,21 +75,33 @@ def key_table(source: dict[str, Any], extra: tuple[str, ...]) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--from", dest="source", required=True, help="folder of the catalogue of keys")
-    parser.add_argument("--to", default=os.path.join(ROOT, "schemas"))
-    options = parser.parse_args()
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--from", dest="source", required=True, help="folder of the catalogue of keys")
+    arguments.add_argument("--to", default=os.path.join(ROOT, "schemas"))
+    options = arguments.parse_args()
     loaded: dict[str, Any] = {}
     for name in (*TABLES, "models"):
         with open(os.path.join(options.source, name + ".json"), encoding="utf-8") as file:
             loaded[name] = json.load(file)
     outputs = {target: key_table(loaded[name], extra) for name, (target, extra) in TABLES.items()}
+    parser = outputs["megatron/d3528a21"]["keys"]  # knows which keys take lists; Primus does not enforce choices
+    primus = {
+        key: {**entry, **facts(parser.get(key, {}), ("nargs",))}
+        for key, entry in outputs["primus-megatron/fd1eeabb"]["keys"].items()
+    }
+    tables = {
+        "megatron": {"keys": primus},
+        "torchtitan": outputs["torchtitan/v0.2.2"],
+        "maxtext": outputs["maxtext/e591f30c"],
+    }
+    outputs["primus-experiment"] = experiment_schema(tables, "fd1eeabb")
+    outputs["settings"] = settings_schema()
     outputs["models"] = model_table(loaded["models"], loaded["megatron-bridge"]["providers"])
     for target, table in outputs.items():
         path = os.path.join(options.to, *(target + ".json").split("/"))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.write(dump(table))
+            file.write(dump_schema(table) + "\n" if "$schema" in table else dump(table))
         size = os.path.getsize(path)
         print(f"{size:>9,} B  {len(table.get('keys', table.get('models', ()))):>5} entries  {os.path.relpath(path)}")
     return 0
