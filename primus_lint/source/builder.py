@@ -38,7 +38,8 @@ MAX_DEPTH = 200
 MAX_NODES = 100_000  # after aliases are expanded, when there are aliases
 
 _SCALAR_STYLES = {None: "plain", "": "plain", "'": "single", '"': "double", "|": "literal", ">": "folded"}
-_TAGS = ("null", "bool", "int", "float", "binary", "timestamp", "omap", "pairs", "set", "str", "seq", "map")
+_SCALAR_TAGS = ("str", "null", "bool", "int", "float", "timestamp", "binary", "merge", "value")
+_COLLECTION_TAGS = ("seq", "map", "set", "omap", "pairs")
 
 
 class _Stop(Exception):
@@ -60,7 +61,7 @@ class TreeBuilder:
         self.anchors: dict[str, Node] = {}
         self.aliased = False
         self.merged = 0  # entries that `<<` has brought in
-        self.keys_only: list[Node] = []  # `<<` and `=`: good as keys, refused elsewhere
+        self.keys_only: dict[int, Node] = {}  # `<<` and `=`: good as keys, refused elsewhere
 
     def _problem(self, code: str, message: str, span: Span, *related: tuple[str, Span], fatal: bool = True) -> None:
         self.problems.append(Problem(code, message, span, related, fatal))
@@ -121,9 +122,9 @@ class TreeBuilder:
                 if self.aliased:
                     _check_expansion(root)
                 self.roots.append(root)
-                for odd in self.keys_only:
+                for odd in self.keys_only.values():
                     self._problem("invalid-scalar", f"a plain {odd.raw!r} is only good as a key: quote it", odd.span)
-                self.keys_only = []
+                self.keys_only = {}
                 self.anchors = {}
                 self.aliased = False
                 continue
@@ -161,12 +162,14 @@ class TreeBuilder:
             node.set_value(value)
         elif short == "merge" or short == "value":
             node.set_value(value)
-            self.keys_only.append(node)
+            self.keys_only[id(node)] = node
+        elif tag is not None and short not in _SCALAR_TAGS:
+            node.set_value(value)
+            self._wrong_tag(node, tag, short)
         else:
             typed = construct(short, value)
             if isinstance(typed, ScalarError):
-                code = "unknown-tag" if short == tag else "invalid-scalar"
-                self._problem(code, typed.message, node.span)
+                self._problem("invalid-scalar", typed.message, node.span)
                 typed = value
             node.set_value(typed)
         return node
@@ -235,8 +238,8 @@ class TreeBuilder:
                     message = f"key {shorten(key.raw)} is not a string but {type(value).__name__} {value!r}"
                     self._problem("non-string-key", message, key.span, fatal=False)
         if self.keys_only:
-            keys = {id(entry.key) for entry in node.own_entries}
-            self.keys_only = [odd for odd in self.keys_only if id(odd) not in keys]
+            for entry in node.own_entries:
+                self.keys_only.pop(id(entry.key), None)
         if merges:
             from primus_lint.source.merge import merged_entries
 
@@ -257,7 +260,11 @@ class TreeBuilder:
             for item in node.items:
                 if item.kind != "mapping" or len(item.own_entries) != 1 or item.own_entries[0].is_merge:
                     self._problem("tag-mismatch", f"an item of !!{short} is a mapping with one key", item.span)
-        elif short in _TAGS:
+        else:
+            self._wrong_tag(node, tag, short)
+
+    def _wrong_tag(self, node: Node, tag: str, short: str) -> None:
+        if short in _SCALAR_TAGS or short in _COLLECTION_TAGS:
             self._problem("tag-mismatch", f"!!{short} on a {node.kind}", node.span)
         else:
             self._problem("unknown-tag", f"the safe loader knows no tag {shorten(tag)}", node.span)

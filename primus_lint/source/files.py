@@ -16,8 +16,9 @@ def write_atomic(path: str, data: bytes) -> None:
         mode = os.stat(target).st_mode & 0o7777
     except FileNotFoundError:
         mode = None
+    file = open(beside, "xb")  # noqa: SIM115 (closed before it is put in place)
     try:
-        with open(beside, "xb") as file:
+        with file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -25,6 +26,5 @@ def write_atomic(path: str, data: bytes) -> None:
             os.chmod(beside, mode)
         os.replace(beside, target)
     except BaseException:
-        if os.path.exists(beside):
-            os.unlink(beside)
+        os.unlink(beside)
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from primus_lint.source.scalars import plain_tag
+from primus_lint.source.scalars import looks_like_float, plain_tag
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
 _INDICATORS = "-?:,[]{}#&*!|>'\"%@`"
@@ -77,7 +77,8 @@ def plain_is_safe(text: str, *, flow: bool) -> bool:
 def _string(text: str, like_style: str | None, flow: bool) -> str:
     if like_style == "double":
         return _double(text)
-    if like_style != "single" and plain_is_safe(text, flow=flow) and plain_tag(text) == "str":
+    plain = like_style != "single" and plain_is_safe(text, flow=flow)
+    if plain and plain_tag(text) == "str" and not looks_like_float(text):  # 1e-5 is a number for other readers
         return text
     if text.isprintable() and "\ufeff" not in text:
         return "'" + text.replace("'", "''") + "'"

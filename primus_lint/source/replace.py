@@ -9,7 +9,6 @@ from primus_lint.source.places import (
     dash,
     delete_lines,
     first_on_line,
-    line_end,
     line_start,
     replace_keeping_comment,
 )
@@ -28,15 +27,18 @@ def replace_node(doc: SpanDoc, place: Place, new: str) -> list[Splice] | EditErr
         return [replace_keeping_comment(text, node.start, node.end, new)]
     if node.is_absent:
         return _fill(doc, place, new)
+    block = node.kind != "scalar" and node.style == "block" and first_on_line(text, node.value_start)
+    if block and node.tag is None:
+        return _replace_block(doc, place, " " + new)
     start = node.value_start
-    if node.tag is not None or (node.anchor is not None and node.value_start == node.end):
+    if node.tag is not None or node.value_start == node.end:
         start = node.start
         new = f"&{node.anchor} {new}" if node.anchor is not None else new
-    if node.kind == "scalar" or node.style == "flow" or not first_on_line(text, node.value_start):
-        if node.style in ("literal", "folded"):
-            new += _header_comment(node)
-        return [replace_keeping_comment(text, start, node.end, new)]
-    return _replace_block(doc, place, new)
+    if block:
+        return _replace_block(doc, place, new)
+    if node.style in ("literal", "folded"):
+        new += _header_comment(node)
+    return [replace_keeping_comment(text, start, node.end, new)]
 
 
 def head_end(doc: SpanDoc, place: Place) -> int | None:
@@ -71,15 +73,8 @@ def _replace_block(doc: SpanDoc, place: Place, new: str) -> list[Splice]:
     lines = delete_lines(doc, node.value_start, node.end)
     head = head_end(doc, place)
     if head is None:  # the root
-        return [Splice(line_start(text, node.value_start), node.end, new)]
-    start = head
-    if node.tag is not None:
-        start = node.start
-        new = f"&{node.anchor} {new}" if node.anchor is not None else new
-    else:
-        new = " " + new
-    if lines.start <= line_end(text, head):  # the line above lost its line break to an end without one
-        return [Splice(start, head, new), lines]
+        return [Splice(line_start(text, node.value_start), node.end, new.strip())]
+    start = head if node.tag is None else node.start
     return [replace_keeping_comment(text, start, head, new), lines]
 
 

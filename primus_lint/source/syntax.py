@@ -58,7 +58,8 @@ def syntax_problem(error: Exception, text: str, *, in_bytes: bool) -> Problem:
         related = ((context, _one(context_mark.index, text)),)
     if text[at : at + 1] == "\t":
         return Problem("tab-indent", "a tab cannot indent YAML: use spaces", _one(at, text), related)
-    return Problem("yaml-syntax", f"{context}: {what}" if context else what, _one(at, text), related)
+    code = "too-deep" if "maximum nesting depth" in what else "yaml-syntax"
+    return Problem(code, f"{context}: {what}" if context else what, _one(at, text), related)
 
 
 def _one(at: int, text: str) -> Span:
