@@ -46,8 +46,7 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     forward, dgrad, wgrad = times
     size = ELEMENT_BYTES[run.precision.params_dtype]
     gathered = 1 if context.fp8 and gemm.low_precision and run.kernels.implementation != "local" else size
-    sequence = run.parallel.sequence_parallel
-    is_sp = as_int(sequence) if not isinstance(sequence, bool) else int(sequence)
+    is_sp = _as_number(run.parallel.sequence_parallel)
     pipelined = run.kernels.tp_comm_overlap
     first = 1.0 / group.size
     if gemm.parallel == "column":
@@ -72,6 +71,22 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     else:
         block.forward.add(cost.TP, scatter)
         block.backward.add(cost.TP, gather)
+
+
+def launches(context: Context, gemm: Gemm) -> tuple[Any, Any]:
+    """Collectives that the host launches around one product, forward and backward (see `tensor_parallel`)."""
+    if gemm.parallel == "":
+        return 0, 0
+    several = (context.run.parallel.tp > 1) * 1
+    is_sp = _as_number(context.run.parallel.sequence_parallel)
+    if gemm.parallel == "column":
+        return several * is_sp, several * (1 + is_sp)
+    return several, several * is_sp
+
+
+def _as_number(flag: Any) -> Any:
+    """A flag, or an array of flags, as 0 and 1."""
+    return int(flag) if isinstance(flag, bool) else as_int(flag)
 
 
 def _times(pair: Pair, factor: Any) -> Pair:
@@ -163,8 +178,7 @@ def embedding(context: Context, block: Block) -> None:
     """The look-up of a split vocabulary is summed over tensor-parallel ranks: scatter-reduced or all-reduced."""
     run, device, group = context.run, context.device, context.place.tp
     volume = context.held.gathered * run.model.hidden_size * ELEMENT_BYTES[run.precision.params_dtype]
-    sequence = run.parallel.sequence_parallel
-    is_sp = as_int(sequence) if not isinstance(sequence, bool) else int(sequence)
+    is_sp = _as_number(run.parallel.sequence_parallel)
     block.forward.add(cost.TP, _times(device.collective("reduce_scatter", volume, group), is_sp))
     block.forward.add(cost.TP, _times(device.collective("all_reduce", volume, group), 1 - is_sp))
     block.backward.add(cost.TP, _times(device.collective("all_gather", volume, group), is_sp))

@@ -70,9 +70,12 @@ def linear(context: Context, gemm: Gemm) -> Block:
     kind = cost.GROUPED_GEMM if gemm.is_grouped else cost.GEMM
     forward, dgrad, wgrad = device.gemm(gemm, dtype)
     calls = _calls(context, gemm)
-    block = Block(Cost({kind: forward}), Cost({kind: dgrad}), Cost({kind: wgrad}), launches=(calls, 2 * calls))
+    collectives = comm.launches(context, gemm)
+    launches = (calls + collectives[0], 2 * calls + collectives[1])
+    block = Block(Cost({kind: forward}), Cost({kind: dgrad}), Cost({kind: wgrad}), launches=launches)
     if gemm.low_precision and context.fp8:
         casts = traffic.fp8_casts(context.run, gemm)
+        block = block._replace(launches=(launches[0] + casts.forward_kernels, launches[1] + casts.backward_kernels))
         block.forward.add(cost.MEMORY, device.memory(casts.forward_bytes, casts.forward_kernels))
         block.backward.add(cost.MEMORY, device.memory(casts.backward_bytes, casts.backward_kernels))
     comm.tensor_parallel(context, gemm, block, (forward, dgrad, wgrad))
@@ -200,7 +203,13 @@ def expert_half(context: Context) -> Block:
         for gemm in shapes.mlp_gemms(run.model, run.parallel, context.held, width, "shared_"):
             shared = shared.plus(linear(context, gemm))
     comm.expert_parallel(context, block, shared)
-    return block.plus(shared)
+    exchanges = (run.parallel.ep > 1) * 3  # counts, dispatch, combine
+    return block.plus(shared)._replace(
+        launches=(
+            block.launches[0] + shared.launches[0] + exchanges,
+            block.launches[1] + shared.launches[1] + exchanges,
+        )
+    )
 
 
 def embedding(context: Context) -> Block:
