@@ -45,7 +45,8 @@ def request(case: dict[str, Any], version: str) -> dict[str, Any]:
     args = dict(case["args"])
     if version == "d98e8a64":  # the two arguments that the label files spell as in the pinned version
         if "cuda_graph_scope" in args:
-            args["cuda_graph_modules"] = args.pop("cuda_graph_scope")
+            both = "cuda_graph_modules" in args
+            args["cuda_graph_scope_deprecated" if both else "cuda_graph_modules"] = args.pop("cuda_graph_scope")
         if "enable_gloo_process_groups" in args:
             args["use_gloo_process_groups"] = args.pop("enable_gloo_process_groups")
     return {
