@@ -39,7 +39,7 @@ def rampup_in_use(v: Namespace) -> Any:
     return None if v.get("version") == "d98e8a64" else v.get("rampup_batch_size")
 
 
-@derived("rampup_batch_size", "global_batch_size")
+@derived("rampup_batch_size", "global_batch_size", "micro_batch_size", "world_size")
 def ramp_problem(v: Namespace) -> str:
     """What Megatron refuses in the batch ramp, in a few words; "" when nothing."""
     start, increment, samples = (int(item) for item in v["rampup_in_use"])

@@ -256,6 +256,12 @@ def interleaved(v: Namespace) -> Any:
     return v["vpp"] > 1
 
 
+@derived("patch_zero_bubble", "patch_primus_pipeline")
+def own_schedule(v: Namespace) -> bool:
+    """Whether Primus runs a pipeline schedule of its own in place of Megatron's."""
+    return bool(v.get("patch_zero_bubble") or v.get("patch_primus_pipeline"))
+
+
 @derived("hybrid_layer_pattern", "hybrid_override_pattern")
 def hybrid_segments(v: Namespace) -> int | None:
     """Pipeline segments of a hybrid model's pattern; None for other models."""
