@@ -1,0 +1,213 @@
+"""`primus-lint [FILES]`: what is said, where it points, and the exit status (design 4.1)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CLEAN = "configs/clean-llama3.1_8B.yaml"
+OOM = "configs/oom-llama3.1_70B.yaml"
+ILLEGAL = "configs/illegal-qwen2.5_7B.yaml"
+SLOW = "configs/slow-mixtral_8x7B.yaml"
+
+
+def report(result: Any) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(result.stdout)
+    return data
+
+
+def errors(data: dict[str, Any]) -> list[dict[str, Any]]:
+    return [finding for finding in data["findings"] if finding["severity"] == "error"]
+
+
+def test_a_clean_recipe_exits_with_0(repo: Path, lint: Any) -> None:
+    result = lint(CLEAN)
+    assert result.exit_code == 0, result.output
+    assert "tokens/s/GPU" in result.output
+
+
+def test_an_oom_recipe_is_rejected_at_the_line_that_drives_it(repo: Path, lint: Any) -> None:
+    result = lint("--output-format", "json", OOM)
+    assert result.exit_code == 1
+    [finding] = errors(report(result))
+    assert finding["name"] == "hbm-overflow"
+    line = (repo / OOM).read_text().splitlines()[finding["span"]["line"] - 1]
+    assert line.strip().startswith("micro_batch_size")
+    text = (repo / OOM).read_bytes()
+    assert text[finding["span"]["byte_start"] : finding["span"]["byte_end"]] == b"4"
+    [file] = report(result)["files"]
+    assert file["memory"]["fits"] is False
+    worst = file["memory"]["ranks"][file["memory"]["worst_rank"]]
+    assert worst["device_low_bytes"] > file["memory"]["capacity_bytes"] == 206_141_652_992
+    # 70.6e9 parameters over TP 4 x PP 2, one data-parallel rank: 2 B weights, 4 B gradients, 12 B optimizer state.
+    assert worst["static_bytes"] == pytest.approx(70.6e9 / 8 * 18, rel=0.01)
+
+
+def test_an_illegal_recipe_says_what_would_be_legal(repo: Path, lint: Any) -> None:
+    result = lint("--output-format", "json", ILLEGAL)
+    assert result.exit_code == 1
+    first = errors(report(result))[0]
+    assert "P01" in first["catalogue_ids"]
+    line = (repo / ILLEGAL).read_text().splitlines()[first["span"]["line"] - 1]
+    assert line.strip().startswith("pipeline_model_parallel_size")
+    assert "4" in first["message"]  # 28 layers: 4 pipeline ranks would do
+
+
+def test_a_slow_recipe_gets_a_projection_and_a_suggestion(repo: Path, lint: Any) -> None:
+    data = report(lint("--output-format", "json", SLOW))
+    assert errors(data) == []
+    assert "recompute-without-need" in [finding["name"] for finding in data["findings"]]
+    time = data["files"][0]["time"]
+    assert time["low_s"] < time["iteration_s"] < time["high_s"]
+    tokens = 128 * 4096 / time["iteration_s"] / 8  # global batch x sequence over seconds and GPUs
+    assert time["tokens_per_s_per_gpu"] == pytest.approx(tokens)
+
+
+def test_a_folder_is_searched_and_other_yaml_is_skipped(repo: Path, lint: Any) -> None:
+    (repo / "configs" / "values.yaml").write_text("replicas: 3\n")
+    data = report(lint("--output-format", "json", "."))
+    assert sorted(Path(file["path"]).name for file in data["files"]) == sorted(
+        path.name for path in (repo / "configs").glob("*-*.yaml")
+    )
+
+
+def test_yaml_that_is_no_recipe_is_an_error_when_named_alone(repo: Path, lint: Any) -> None:
+    (repo / "values.yaml").write_text("replicas: 3\n")
+    assert lint("values.yaml").exit_code == 2
+    assert lint("--hook", "values.yaml").exit_code == 0
+    assert lint("--hook").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "modules:\n  pre_trainer:\n    framework: megatron\n   config: x\n",
+        "work_group: a\nuser_name: b\nexp_name: c\nworkspace: d\nmodules:\n  pre_trainer:\n    framework: megatron\n"
+        "    config: nowhere.yaml\n    model: llama3_8B.yaml\n    overrides: {}\n",
+        "work_group: ${TEAM}\nuser_name: b\nexp_name: c\nworkspace: d\nmodules:\n  pre_trainer:\n    framework: megatron\n"
+        "    config: pre_trainer.yaml\n    model: llama3_8B.yaml\n    overrides: {}\n",
+    ],
+)
+def test_what_cannot_be_read_is_located_and_exits_with_2(repo: Path, lint: Any, text: str) -> None:
+    (repo / "broken.yaml").write_text(text)
+    result = lint("--output-format", "json", "broken.yaml", CLEAN, OOM)
+    assert result.exit_code == 2  # 2 wins over the OOM's 1
+    finding = next(f for f in errors(report(result)) if f["path"] == "broken.yaml")
+    assert finding["span"]["line"] >= 1 and finding["message"]
+
+
+def test_a_missing_file_exits_with_2(repo: Path, lint: Any) -> None:
+    result = lint("nowhere.yaml", CLEAN)
+    assert result.exit_code == 2
+    assert "nowhere.yaml" in result.stderr
+
+
+def test_standard_input(repo: Path, lint: Any) -> None:
+    text = (repo / OOM).read_bytes()
+    result = lint("-", "--stdin-filename", OOM, "--output-format", "json", stdin=text)
+    assert result.exit_code == 1
+    assert report(result)["files"][0]["path"] == OOM
+
+
+def test_set_and_env_change_the_recipe(repo: Path, lint: Any) -> None:
+    assert lint(OOM, "--env", "PRIMUS_TP=8", "--env", "PRIMUS_PP=1", "--set", "micro_batch_size=1").exit_code == 0
+    assert lint(CLEAN, "--set", "tensor_model_parallel_size=3").exit_code == 1
+
+
+def test_usage_errors_exit_with_2(repo: Path, lint: Any) -> None:
+    for words in (
+        ["--gpu", "mi999x", CLEAN],
+        ["--nodes", "1", "--world-size", "8", CLEAN],
+        ["--framework-version", "nonsense", CLEAN],
+        ["--env", "X", CLEAN],
+        ["--no-such-option", CLEAN],
+        ["--nodes", "0", CLEAN],
+    ):
+        assert lint(*words).exit_code == 2, words
+
+
+def test_fail_on(repo: Path, lint: Any) -> None:
+    assert lint(SLOW).exit_code == 0
+    assert lint(SLOW, "--fail-on", "warning").exit_code == 1
+    assert lint(OOM, "--fail-on", "never").exit_code == 0
+
+
+def test_without_a_world_size_the_legal_sizes_are_printed(repo: Path, lint: Any) -> None:
+    (repo / "primus-lint.toml").unlink()
+    result = lint("--gpu", "mi300x", CLEAN)
+    # Global batch 128 in micro-batches of 2: data parallel 1, 2, 4 ... 64.
+    assert "1, 2, 4, 8, 16, 32, 64 GPUs" in result.output, result.output
+    data = report(lint("--gpu", "mi300x", "--output-format", "json", CLEAN))
+    assert data["files"][0]["legal_world_sizes"] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_target_comes_from_the_strongest_source(repo: Path, lint: Any) -> None:
+    def target(*words: str) -> dict[str, Any]:
+        found: dict[str, Any] = report(lint("--output-format", "json", *words, CLEAN))["files"][0]["target"]
+        return found
+
+    assert target()["gpu"] == "mi300x" and target()["world_size"] == 8  # primus-lint.toml
+    assert target("--gpu", "MI355X", "--nodes", "2") == {"gpu": "mi355x", "world_size": 16, "gpus_per_node": 8}
+    (repo / "primus-lint.toml").unlink()
+    from primus_lint.settings import forget_settings
+
+    forget_settings()
+    assert target() == {"gpu": None, "world_size": None, "gpus_per_node": 8}
+    text = (repo / CLEAN).read_text()
+    (repo / CLEAN).write_text("# primus-lint: target gpu=h200 nodes=4\n" + text)
+    assert target() == {"gpu": "h200", "world_size": 32, "gpus_per_node": 8}
+
+
+def test_suppressions(repo: Path, lint: Any) -> None:
+    text = (repo / OOM).read_text()
+    line = "      micro_batch_size: 4 # as on the 8B model\n"
+    assert line in text
+    (repo / OOM).write_text(text.replace(line, line[:-1] + "  # primus-lint: ignore[hbm-overflow] it is known\n"))
+    result = lint("--output-format", "json", OOM)
+    assert result.exit_code == 0
+    assert [f["suppressed"] for f in errors(report(result))] == ["it is known"]
+    (repo / OOM).write_text(text.replace(line, "      # primus-lint: ignore[M101] above\n" + line))
+    assert lint(OOM).exit_code == 0
+    (repo / OOM).write_text("# primus-lint: file-ignore[hbm-overflow] all of it\n" + text)
+    assert lint(OOM).exit_code == 0
+    (repo / OOM).write_text(text.replace(line, line[:-1] + "  # primus-lint: ignore[tp-divides-heads] wrong one\n"))
+    result = lint(OOM)
+    assert result.exit_code == 1 and "unused-suppression" in result.output
+    (repo / OOM).write_text("# primus-lint: file-ignore[no-such-rule]\n" + text)
+    assert "unknown-rule-in-suppression" in lint(OOM).output
+
+
+def test_select_ignore_and_per_file_ignores(repo: Path, lint: Any) -> None:
+    assert lint(OOM, "--ignore", "hbm-overflow").exit_code == 0
+    assert lint(OOM, "--select", "P").exit_code == 0
+    assert lint(OOM, "--select", "M").exit_code == 1
+    settings = (repo / "primus-lint.toml").read_text()
+    (repo / "primus-lint.toml").write_text('ignore = ["M"]\n' + settings)
+    from primus_lint.settings import forget_settings
+
+    forget_settings()
+    assert lint(OOM).exit_code == 0
+    (repo / "primus-lint.toml").write_text('[per-file-ignores]\n"configs/oom*.yaml" = ["hbm-overflow"]\n' + settings)
+    forget_settings()
+    assert lint(OOM).exit_code == 0
+    (repo / "primus-lint.toml").write_text('required-version = ">=99"\n' + settings)
+    forget_settings()
+    assert lint(CLEAN).exit_code == 2
+
+
+def test_several_outputs_at_once(repo: Path, lint: Any) -> None:
+    result = lint(OOM, "--output-format", "json", "--output", "report.json", "--output-format", "concise")
+    assert result.exit_code == 1
+    assert json.loads((repo / "report.json").read_text())["summary"]["errors"] == 1
+    assert result.stdout.startswith(f"{OOM}:13:")
+
+
+def test_fingerprints_survive_a_line_above(repo: Path, lint: Any) -> None:
+    before = [f["fingerprint"] for f in report(lint("--output-format", "json", OOM))["findings"]]
+    text = (repo / OOM).read_text()
+    (repo / OOM).write_text("# a comment\n\n" + text)
+    assert [f["fingerprint"] for f in report(lint("--output-format", "json", OOM))["findings"]] == before
+    assert len(set(before)) == len(before)

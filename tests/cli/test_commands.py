@@ -1,0 +1,117 @@
+"""The other commands: explain, project, batch, rules, hardware, config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+OOM = "configs/oom-llama3.1_70B.yaml"
+CLEAN = "configs/clean-llama3.1_8B.yaml"
+
+
+def test_explain_a_rule_by_name_and_code(lint: Any) -> None:
+    by_name, by_code = lint("explain", "hbm-overflow"), lint("explain", "M101")
+    assert by_name.exit_code == by_code.exit_code == 0
+    assert by_name.output == by_code.output
+    assert "why:" in by_name.output
+
+
+def test_explain_an_unknown_name_offers_near_ones(lint: Any) -> None:
+    result = lint("explain", "hbm-overlow")
+    assert result.exit_code == 2
+    assert "hbm-overflow" in result.stderr
+
+
+def test_explain_a_value_shows_its_whole_chain(repo: Path, lint: Any) -> None:
+    result = lint("explain", f"{OOM}:tensor_model_parallel_size")
+    assert result.exit_code == 0
+    assert "used" in result.output and "${PRIMUS_TP:4}" in result.output
+    assert "language_model.yaml" in result.output  # what it overrides
+    result = lint("explain", f"{CLEAN}:sequence_parallel")
+    assert "switched off" in result.output  # Megatron's own change at TP=1
+
+
+def test_explain_memory_adds_up(repo: Path, lint: Any) -> None:
+    result = lint("explain", CLEAN, "--memory", "--rank", "0")
+    assert result.exit_code == 0
+    assert "weights" in result.output and "formula" not in result.output
+    assert lint("explain", CLEAN, "--memory", "--rank", "7").exit_code == 2
+
+
+def test_project_text_and_json_agree(repo: Path, lint: Any) -> None:
+    text, data = lint("project", CLEAN), json.loads(lint("project", CLEAN, "--format", "json").stdout)
+    assert text.exit_code == 0
+    assert f"{data['time']['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU" in text.output
+    assert lint("project", OOM).exit_code == 1
+
+
+def test_batch_keeps_order_and_survives_bad_lines(lint: Any) -> None:
+    lines = [
+        {"id": "a", "framework": "megatron", "model": "llama3.1-8b", "args": _args(), "target": _target(8)},
+        {"id": "b", "framework": "nowhere", "args": {}},
+        {"id": "c", "framework": "megatron", "model": "llama3.1-8b", "args": {**_args(), "tensor_model_parallel_size": 3},
+         "target": _target(8)},
+        {"id": "d", "framework": "megatron", "model": "llama3.1-8b", "args": _args(), "target": _target(None)},
+        {"id": "e", "framework": "megatron", "model": "lama3.1-8b", "args": {}, "target": _target(8)},
+    ]  # fmt: skip
+    text = "\n".join([*(json.dumps(line) for line in lines), "{not json", ""])
+    result = lint("batch", "-", stdin=text)
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 2
+    assert [answer["id"] for answer in answers] == ["a", "b", "c", "d", "e", None]
+    first, other, illegal, open_world, unknown, broken = answers
+    assert first["ok"] and first["legal"] is True
+    assert first["memory"]["fits"] in (True, False, None) and first["memory"]["ranks"][0]["count"] == 8
+    assert first["time"]["tokens_per_s_per_gpu"] > 0
+    assert not other["ok"] and "nowhere" in other["error"]
+    assert illegal["legal"] is False and illegal["findings"][0]["severity"] == "error"
+    assert open_world["legal"] is None and open_world["legal_world_sizes"] == [2**power for power in range(8)]
+    assert not unknown["ok"] and "llama3.1-8b" in unknown["error"]
+    assert not broken["ok"] and "line 6" in broken["error"]
+
+
+def _args() -> dict[str, Any]:
+    return {
+        "micro_batch_size": 1, "global_batch_size": 128, "train_iters": 100, "lr": 3e-4, "bf16": True,
+        "seq_length": 8192, "mock_data": True, "tokenizer_type": "NullTokenizer", "hidden_dropout": 0.0,
+        "attention_dropout": 0.0, "use_distributed_optimizer": True,
+    }  # fmt: skip
+
+
+def _target(world_size: int | None) -> dict[str, Any]:
+    return {"gpu": "h200", "world_size": world_size, "gpus_per_node": 8}
+
+
+def test_only_leaves_the_other_parts_null(lint: Any) -> None:
+    line = {"id": 1, "framework": "megatron", "model": "llama3.1-8b", "args": _args(), "target": _target(8)}
+    for only, kept in (("legality", "legal"), ("memory", "memory"), ("time", "time")):
+        answer = json.loads(lint("batch", "-", "--only", only, stdin=json.dumps(line) + "\n").stdout)
+        assert answer[kept] is not None
+        assert all(answer[name] is None for name in ("legal", "memory", "time") if name != kept)
+
+
+def test_rules_are_listed(lint: Any) -> None:
+    rules = json.loads(lint("rules", "--format", "json").stdout)
+    assert len(rules) >= 40
+    assert all(rule["what"] and rule["why"] for rule in rules)
+
+
+def test_hardware(lint: Any) -> None:
+    listing = lint("hardware")
+    for name in ("mi300x", "mi325x", "mi350x", "mi355x", "a100", "h100", "h200", "b200", "gb200"):
+        assert name in listing.output.lower()
+    assert "206,141,652,992" in lint("hardware", "MI300X").output
+    assert lint("hardware", "mi999x").exit_code == 2
+
+
+def test_config_says_where_the_target_comes_from(repo: Path, lint: Any) -> None:
+    result = lint("config", CLEAN)
+    assert "primus-lint.toml" in result.output
+    assert "world size 8" in result.output
+
+
+def test_shipped_rules_pass_their_own_examples(lint: Any) -> None:
+    result = lint("test-rules")
+    assert result.exit_code == 0, result.output
+    assert "0 failed" in result.output

@@ -1,0 +1,104 @@
+"""`--fix`: what it writes, that it is proved, and that a second run changes nothing (design 4.2)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+OOM = "configs/oom-llama3.1_70B.yaml"
+ILLEGAL = "configs/illegal-qwen2.5_7B.yaml"
+SLOW = "configs/slow-mixtral_8x7B.yaml"
+CLEAN = "configs/clean-llama3.1_8B.yaml"
+
+
+def overrides(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(path.read_text())["modules"]["pre_trainer"]["overrides"]
+    return found
+
+
+def comments(path: Path) -> list[str]:
+    return [line.split("#", 1)[1] for line in path.read_text().splitlines() if "#" in line]
+
+
+def fits(lint: Any, path: str) -> bool | None:
+    data = json.loads(lint("--output-format", "json", path).stdout)
+    found: bool | None = data["files"][0]["memory"]["fits"]
+    return found
+
+
+@pytest.mark.parametrize("name", [OOM, ILLEGAL, SLOW])
+def test_fix_makes_it_legal_and_fit_and_is_idempotent(repo: Path, lint: Any, name: str) -> None:
+    before, notes = overrides(repo / name), comments(repo / name)
+    result = lint("--fix", name)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"--- a/{name}")
+    assert fits(lint, name) is True
+    after = overrides(repo / name)
+    for key in ("global_batch_size", "seq_length", "train_iters", "lr", "vocab_size"):
+        assert after[key] == before[key]
+    assert comments(repo / name) == notes
+    data = (repo / name).read_bytes()
+    again = lint("--fix", name)
+    assert again.exit_code == 0 and again.stdout == ""
+    assert (repo / name).read_bytes() == data
+
+
+def test_diff_writes_nothing_and_exits_with_1(repo: Path, lint: Any) -> None:
+    data = (repo / OOM).read_bytes()
+    result = lint("--diff", OOM)
+    assert result.exit_code == 1
+    assert "+" in result.stdout
+    assert (repo / OOM).read_bytes() == data
+    assert lint("--diff", CLEAN).exit_code == 0
+
+
+def test_a_default_inside_a_variable_is_replaced_alone(repo: Path, lint: Any) -> None:
+    lint("--fix", OOM)
+    text = (repo / OOM).read_text()
+    assert "tensor_model_parallel_size: ${PRIMUS_TP:" in text
+    assert "pipeline_model_parallel_size: ${PRIMUS_PP:" in text
+
+
+def test_minimal_changes_fewer_keys_than_the_fastest(repo: Path, lint: Any) -> None:
+    def changed(*words: str) -> int:
+        diff = lint("--diff", *words, OOM).stdout
+        return sum(line.startswith("+ ") for line in diff.splitlines())
+
+    assert 0 < changed("--minimal") <= changed()
+
+
+def test_keep_pins_a_key(repo: Path, lint: Any) -> None:
+    lint("--fix", "--keep", "tensor_model_parallel_size", OOM)
+    assert "${PRIMUS_TP:4}" in (repo / OOM).read_text()
+    assert fits(lint, OOM) is True
+
+
+def test_no_tune_leaves_a_fitting_recipe_alone(repo: Path, lint: Any) -> None:
+    """Repairing the OOM is a repair; making a recipe faster is tuning, unless a rule offers it as its fix."""
+    assert lint("--fix", "--no-tune", OOM).exit_code == 0
+    assert fits(lint, OOM) is True
+    data = (repo / CLEAN).read_bytes()
+    assert lint("--fix", "--no-tune", CLEAN).exit_code == 0
+    assert (repo / CLEAN).read_bytes() == data
+
+
+def test_what_fits_nowhere_says_from_which_size_on(repo: Path, lint: Any) -> None:
+    """405B on one node: 18 B a parameter over 8 GPUs are 913 GB each, whatever is recomputed."""
+    text = (repo / OOM).read_text().replace("llama3.1_70B.yaml", "llama3.1_405B.yaml")
+    (repo / "big.yaml").write_text(text)
+    result = lint("--gpu", "mi300x", "--nodes", "1", "--fix", "big.yaml")
+    assert result.exit_code == 1
+    assert (repo / "big.yaml").read_text() == text
+    assert "the smallest world size at which one does is" in result.stderr, result.stderr
+
+
+def test_standard_input_is_fixed_to_standard_output(repo: Path, lint: Any) -> None:
+    data = (repo / OOM).read_bytes()
+    result = lint("--fix", "-", "--stdin-filename", OOM, stdin=data)
+    fixed = yaml.safe_load(result.stdout)
+    assert fixed["modules"]["pre_trainer"]["overrides"]["global_batch_size"] == 64
+    assert (repo / OOM).read_bytes() == data
