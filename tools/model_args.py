@@ -133,7 +133,7 @@ def _provider(model: dict[str, Any], providers: dict[str, Any]) -> dict[str, Any
 def _words(value: Any) -> Any:
     """Texts of the catalogue without the mark of how they were looked up."""
     if isinstance(value, str):
-        return re.sub(r"\s*\((?:find_string)[^)]*\)", "", value.replace(" (find_string, ", " (")).strip()
+        return re.sub(r"\s*\(\)", "", re.sub(r"\b[a-z]+_string\b(?:, )?", "", value)).strip()
     if isinstance(value, list):
         return [_words(item) for item in value]
     if isinstance(value, dict):

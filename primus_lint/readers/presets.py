@@ -150,7 +150,7 @@ def load_snapshot(version: str | None) -> Snapshot:
 
 def open_store(env: Mapping[str, str], root: str | None, version: str | None) -> Store:
     """The store for a checkout (`root`) or, without one, for a snapshot. Raises SnapshotError, OSError."""
-    place = root if root is not None else "snapshot:" + snapshot_path(version)
+    place = f"{root}:{os.path.abspath(root)}" if root is not None else "snapshot:" + snapshot_path(version)
     key = (place, tuple(sorted(env.items())))
     store = _STORES.get(key)
     if store is None:
@@ -178,7 +178,8 @@ def find_checkout(path: str) -> str | None:
         _CHECKOUTS[folder] = found
     if found is None or os.path.isabs(path):
         return found
-    return os.path.relpath(found)
+    here = os.path.relpath(found)
+    return "" if here == "." else here
 
 
 _CHECKOUTS: dict[str, str | None] = {}

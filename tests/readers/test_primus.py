@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from primus_lint.readers import read
 from primus_lint.readers.document import LAYERS, LocatedProblem, ResolvedDocument
 from primus_lint.readers.merge import SHADOWED
 
@@ -416,3 +417,15 @@ def test_a_changed_preset_is_read_again(resolve: Resolve, checkout: Path) -> Non
     assert resolve(text).sections[0].get("hidden_size") == 4096
     (checkout / "primus/configs/models/megatron/shape.yaml").write_text("num_layers: 24\nhidden_size: 81920\n")
     assert resolve(text).sections[0].get("hidden_size") == 81920
+
+
+def test_paths_are_as_the_file_was_named(resolve: Resolve, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve(HEAD + MODULE, name="sub/exp.yaml")
+    for folder, name, first in [
+        (checkout, "sub/exp.yaml", "primus/configs/modules/megatron/pre_trainer.yaml"),
+        (checkout / "sub", "exp.yaml", "../primus/configs/modules/megatron/pre_trainer.yaml"),
+    ]:
+        monkeypatch.chdir(folder)
+        document = read(name)
+        assert document.presets[0] == first and not document.fatal
+        assert set(document.presets) <= set(document.sources)
