@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from primus_lint.formula import where
 from primus_lint.lower.megatron.namespace import Namespace, derived
 
 _GRAPH_MODULES = ("cuda_graph_scope", "cuda_graph_modules")
@@ -45,7 +46,7 @@ def graph_modules(v: Namespace) -> list[Any]:
 
     The local implementation captures moe_router and moe_preprocess together.
     """
-    modules = v["graph_modules_set"]
+    modules: list[Any] = v["graph_modules_set"]
     if modules == ["full"] or v["graph_impl"] == "none":
         return []
     if v["graph_impl"] == "full_iteration" and v["cuda_graph_impl"] == "local":
@@ -108,7 +109,7 @@ def precision_arch(v: Namespace) -> int:
 
 
 @derived("fp8_recipe", "fp8", "sequence_parallel")
-def fp8_multiple(v: Namespace) -> int:
+def fp8_multiple(v: Namespace) -> Any:
     """What tokens and widths of an FP8 GEMM input must be a multiple of.
 
     8 tokens for tensor scaling, 32 for MXFP8; 128 when block-scaled input is gathered over tensor ranks.
@@ -116,7 +117,7 @@ def fp8_multiple(v: Namespace) -> int:
     """
     if v["fp8_recipe"] == "mxfp8":
         return 32
-    return 128 if v["fp8_recipe"] == "blockwise" and v["sequence_parallel"] else 8
+    return where(v["sequence_parallel"], 128, 8) if v["fp8_recipe"] == "blockwise" else 8
 
 
 @derived("transformer_impl", "hybrid_layer_pattern")

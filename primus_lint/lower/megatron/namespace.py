@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import lcm, maximum, round_up
+from primus_lint.formula import lcm, maximum, round_up, where
 from primus_lint.ir.layout import LayoutError, Stages, split_counts, stages_from_counts, stages_from_layout, units_of
 from primus_lint.lower.megatron import hybrid
 
@@ -481,7 +481,7 @@ def evaluate_pattern(text: str) -> Any:
 def tokens_per_rank(v: Namespace) -> Any:
     """Tokens of one micro batch that a rank holds outside attention: seq*mbs/cp, over tp under sequence parallelism."""
     tokens = v["seq"] * v["mbs"] // v["cp"]
-    return tokens // v["tp"] if v["sequence_parallel"] else tokens
+    return where(v["sequence_parallel"], tokens // v["tp"], tokens)
 
 
 @derived(_CP, _TP, "sequence_parallel")
