@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import maximum
+from primus_lint.formula import maximum, sqrt
 from primus_lint.projection import cost, data_parallel, flops, optimizer, pipeline
 from primus_lint.projection.cost import Cost
 from primus_lint.projection.layers import LayerTable, Stage, chunk_stage
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from primus_lint.projection.cost import Pair
     from primus_lint.projection.device import Device
 
+# What kernels, collectives and schedule together do not tell (clocks under sustained power, kernel generations, cold
+# caches): the spread of whole steps around the sum of their parts. It is common to all recipes on a device and software,
+# so that it widens the band of an iteration but not that of a comparison (`spreads_s`).
+COMMON_SPREAD = 0.10
 FOLDED = frozenset({"zbv", "v-half", "v-min", "dualpipev"})
 
 
@@ -184,7 +188,8 @@ def _finish(
     total.add(cost.PP, sends)
     total.merge(once)
     total.merge(update)
-    relative = total.spread_seconds / iteration_s
+    of_parts = total.spread_seconds / iteration_s
+    relative = sqrt(of_parts * of_parts + COMMON_SPREAD * COMMON_SPREAD)
     tokens = run.batch.global_batch_size * run.batch.seq_length
     tokens_per_s = tokens / iteration_s / run.target.world_size
     per_token = flops.model_flops_per_token(run)

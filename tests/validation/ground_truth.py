@@ -76,9 +76,9 @@ def score(row: Row) -> dict[str, Any]:
         return {**result, "abstained": row.speed_reason}
     result["complete"] = row.complete
     node = _node(row, found)
-    projection = project(recipe_run, found, node)
+    projection = project(recipe_run, found, node, factors=row.factors)
     assert projection is not None
-    result["recipe"] = (recipe_run, found, node, raw)
+    result["recipe"] = (recipe_run, found, node, row)
     result.update(_compare(raw, projection))
     result["band_holds"] = abs(1 + result["error"]) <= projection.high_s / projection.iteration_s and (
         1 + result["error"] >= projection.low_s / projection.iteration_s
@@ -89,7 +89,7 @@ def score(row: Row) -> dict[str, Any]:
     if any(name.startswith("recompute") for name in row.missing):
         other = dict(row.request, args={**row.request["args"], **RECOMPUTE["full"]})
         slow_run, _ = recipe(other)
-        slow = project(slow_run, found, node)
+        slow = project(slow_run, found, node, factors=row.factors)
         if slow is not None:
             result["interval"] = [_compare(raw, slow)["projected"], result["projected"]]
     return result
@@ -143,14 +143,13 @@ def calibrated(rows: list[dict[str, Any]]) -> None:
         if "recipe" in row and row["complete"]:
             groups.setdefault((row["source"], row["group"][2]), []).append(row)
     for group in groups.values():
-        run_, found, node, raw = group[0]["recipe"]
-        measured_s = _seconds(raw, run_)
-        fitted = factors([(run_, measured_s)], found, node)
+        run_, found, node, first = group[0]["recipe"]
+        fitted = factors([(run_, _seconds(first.raw, run_))], found, node, first.factors)
         for row in group[1:]:
-            run_, found, node, raw = row["recipe"]
+            run_, found, node, one = row["recipe"]
             projection = project(run_, found, node, factors=fitted)
             assert projection is not None
-            row["calibrated_error"] = _compare(raw, projection)["error"]
+            row["calibrated_error"] = _compare(one.raw, projection)["error"]
 
 
 def _seconds(raw: dict[str, str], recipe_run: Any) -> float:

@@ -95,6 +95,13 @@ DEGREES = {
     "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
     "ep": "expert_model_parallel_size", "mbs": "micro_batch_size", "gbs": "global_batch_size", "seq_len": "seq_length",
 }  # fmt: skip
+# Start of the source's name -> accelerator -> factors on the seconds of a class: kernels of an older generation than the
+# database's. FlashAttention-2 is about twice its predecessor (arXiv 2307.08691); llm-foundry's table of mid-2023 ran the
+# Triton form of the first. FlashAttention-3 is 1.5 to 2 times the second on Hopper (arXiv 2407.08608); Kwai's is of 2023.
+KERNELS: dict[str, dict[str, dict[str, float]]] = {
+    "MosaicML": {"A100-80GB": {"attention": 2.0}, "A100-40GB": {"attention": 2.0}},
+    "Kwai": {"H800-80GB": {"attention": 1.75}},
+}
 LAYERS = {"LLAMA3.1_405B": 126, "Qwen3_235B_a22B": 94}
 SKIPPED = (
     ("LoRA", "LoRA fine-tuning"), ("mamba", "hybrid model"), ("zebra", "hybrid model"), ("hylo", "hybrid model"),
@@ -113,6 +120,7 @@ class Row:
     missing: list[str] = field(default_factory=list)
     reason: str | None = None  # why it is not scored
     speed_reason: str | None = None  # why its speed is not scored
+    factors: dict[str, float] = field(default_factory=dict)  # see KERNELS
 
     @property
     def complete(self) -> bool:
@@ -139,6 +147,7 @@ def build(raw: dict[str, str]) -> Row:
     if "offload" in raw["other"] and "alpha=0.000" not in raw["other"] and "act_cpu_offload=False" not in raw["other"]:
         row.reason = "offloading"
         return row
+    row.factors = (_start(source, KERNELS) or {}).get(raw["gpu"], {})
     args: dict[str, Any] = {"max_position_embeddings": 1 << 20, **profile}
     model = _model(raw, args)
     if model is None and "num_layers" not in args:
