@@ -15,30 +15,42 @@ def _is_array(value: Any) -> bool:
 
 
 def all_of(*terms: Callable[[], Any]) -> Any:
-    """`and`: stops at the first plain False; arrays are combined element by element."""
+    """`and`: stops at the first plain falsy value; arrays are combined element by element.
+
+    Without arrays the value is that of Python's `and`: the first falsy term, or else the last.
+    """
     result: Any = True
+    combined = False
     for term in terms:
         value = term()
         if _is_array(value):
             value = value.astype(bool)
-            result = value if result is True else result & value
+            result = result & value if combined else value
+            combined = True
         elif not value:
-            return value if not _is_array(result) else False
-        elif not _is_array(result):
-            result = True
+            return False if combined else value
+        elif not combined:
+            result = value
     return result
 
 
 def any_of(*terms: Callable[[], Any]) -> Any:
-    """`or`: stops at the first plain True; arrays are combined element by element."""
+    """`or`: stops at the first plain truthy value; arrays are combined element by element.
+
+    Without arrays the value is that of Python's `or`: the first truthy term, or else the last.
+    """
     result: Any = False
+    combined = False
     for term in terms:
         value = term()
         if _is_array(value):
             value = value.astype(bool)
-            result = value if result is False else result | value
+            result = result | value if combined else value
+            combined = True
         elif value:
-            return True
+            return True if combined else value
+        elif not combined:
+            result = value
     return result
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.lower.megatron import adjust, batch, features, turbo  # the last three register their symbols
+from primus_lint.lower.megatron.aliases import aliases
 from primus_lint.lower.megatron.build import build_run, vendor_of
 from primus_lint.lower.megatron.namespace import Namespace
-from primus_lint.lower.megatron.tables import aliases, defaults, keys
+from primus_lint.lower.megatron.tables import defaults, keys
 
 assert batch and features and turbo
 
