@@ -175,6 +175,7 @@ def check_source(source: SourceText, options: Options, settings: Settings | None
         set_values=options.set_values,
         primus_root=options.primus_root,
         model=options.model,
+        version=options.framework_version or (settings.framework_version if settings else None),
     )
     checked = Checked(source.path, document)
     checked.settings = settings

@@ -10,14 +10,12 @@ from primus_lint import resources
 def compile_all(folder: str) -> None:
     """Write every compiled file into `folder`."""
     from primus_lint.hardware.compiled import write_compiled as write_hardware
-    from primus_lint.lower.megatron.tables import write_compiled as write_defaults
     from primus_lint.readers.tables import write_compiled as write_tables
     from primus_lint.rules.compile import write_compiled as write_rules
 
     os.makedirs(folder, exist_ok=True)
     write_rules(resources.data_root("rules"), folder)
     write_tables(folder)
-    write_defaults(folder)
     write_hardware(folder)
 
 

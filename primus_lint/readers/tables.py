@@ -48,8 +48,15 @@ def table(framework: str, version: str | None = None) -> dict[str, Any]:
 
 @cache
 def defaults(framework: str, version: str | None = None) -> dict[str, Any]:
-    """Key -> default, for the keys that have one."""
+    """Key -> default (None where none is stated)."""
     loaded: dict[str, Any] = _compiled("defaults", framework, version)
+    return loaded
+
+
+@cache
+def code_defaults(framework: str, version: str | None = None) -> dict[str, Any]:
+    """Key -> the value that the framework's code takes when its own key is absent from every preset."""
+    loaded: dict[str, Any] = _compiled("code-defaults", framework, version)
     return loaded
 
 
@@ -92,7 +99,15 @@ def _write(path: str, data: Any) -> None:
 
 
 def _compile_defaults(source: dict[str, Any]) -> dict[str, Any]:
-    return {key: facts["default"] for key, facts in source["keys"].items() if "default" in facts}
+    return {key: facts.get("default") for key, facts in source["keys"].items()}
+
+
+def _compile_code_defaults(source: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: facts["code_default"]
+        for key, facts in source["keys"].items()
+        if facts.get("owner") == "primus" and facts.get("code_default") is not None
+    }
 
 
 def _compile_flags(source: dict[str, Any]) -> dict[str, list[Any]]:
@@ -107,7 +122,7 @@ def _compile_flags(source: dict[str, Any]) -> dict[str, list[Any]]:
     return rows
 
 
-_COMPILERS = {"defaults": _compile_defaults, "flags": _compile_flags}
+_COMPILERS = {"code-defaults": _compile_code_defaults, "defaults": _compile_defaults, "flags": _compile_flags}
 
 
 def write_compiled(folder: str | None = None) -> list[str]:
@@ -115,6 +130,7 @@ def write_compiled(folder: str | None = None) -> list[str]:
     written = []
     wanted = [("defaults", framework, version) for framework, version in DEFAULT_VERSIONS.items()]
     head = "d98e8a64"
+    wanted.append(("code-defaults", "primus-megatron", DEFAULT_VERSIONS["primus-megatron"]))
     wanted += [("defaults", "megatron", head), ("flags", "megatron", "d3528a21"), ("flags", "megatron", head)]
     for what, framework, version in wanted:
         name = f"{framework}-{what}-{version}.json"
