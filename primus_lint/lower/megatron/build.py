@@ -37,8 +37,24 @@ _PIPELINE_ALGORITHMS = {
 }
 
 
+# Numbers that the ledger and the projection calculate with: as text (`1e3`, "2") they leave no recipe.
+_NUMBERS = (
+    "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels",
+    "vocab_size", "make_vocab_size_divisible_by", "seq_length", "max_position_embeddings", "micro_batch_size",
+    "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
+    "expert_model_parallel_size", "expert_tensor_parallel_size", "num_experts", "moe_router_topk",
+    "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "moe_expert_capacity_factor",
+    "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage", "recompute_num_layers",
+    "microbatch_group_size_per_vp_stage", "mtp_num_layers", "num_distributed_optimizer_instances",
+    "data_parallel_replicate_degree", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
+    "ddp_bucket_size", "turbo_sync_free_moe_stage",
+)  # fmt: skip
+
+
 def build_run(v: Namespace, section: Section, target: Target, version: str, framework: str) -> Run | None:
     """The typed recipe, or None when a needed size is missing or of a wrong kind (the rules say which)."""
+    if any(isinstance(v.get(key), str) for key in _NUMBERS):
+        return None
     try:
         return _build(v, section, target, version, framework)
     except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError, IndexError, OverflowError):
