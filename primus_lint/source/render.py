@@ -67,7 +67,8 @@ def plain_is_safe(text: str, *, flow: bool) -> bool:
         return False
     if not text.isprintable() or "\ufeff" in text:  # isprintable is False for tabs and all line breaks
         return False
-    if text[0] in _INDICATORS and not (text[0] == "-" and text[1:2].isalnum()):
+    dash = text[0] == "-" and text[1:2] not in ("", " ", "\t") and not text.startswith("---")
+    if text[0] in _INDICATORS and not dash:
         return False
     if ": " in text or " #" in text or text.endswith(":"):
         return False

@@ -63,6 +63,8 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
     doc = document.doc
     if doc is None:
         return f"{document.format} files are shown, not written"
+    if document.format not in ("primus", "primus-export"):
+        return _flag_operations(changes, section, document)
     added: list[str] = []
     for change in changes:
         origin = locate_origin(section, change.key, document)
@@ -84,6 +86,53 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
         out.append(_insert(path, change, section, document, added))
         added.append(change.key)
     return out
+
+
+def _flag_operations(
+    changes: Iterable[Change], section: Section, document: ResolvedDocument
+) -> list[Operation] | str:
+    """The same for a `MODEL_ARGS` mapping of command-line flags: null and false take a flag away."""
+    from primus_lint.readers.tables import flags
+    from primus_lint.source.rewrite import Operation
+
+    if document.format != "megatron-yaml":
+        return f"{document.format} files are shown, not written"
+    out: list[Operation] = []
+    for change in changes:
+        origin = locate_origin(section, change.key, document)
+        if change.op == "rename":
+            return f"{change.key} cannot be renamed in a list of flags"
+        value = None if change.op == "drop" else change.value
+        names = [text for text, flag in flags(document.framework_version).items() if flag.key == change.key]
+        wanted = [text for text in names if flags(document.framework_version)[text].off is (value is False)]
+        removed = origin is not None and (value is None or isinstance(value, bool))
+        if origin is not None and removed:
+            out.append(Operation("delete", origin.key_path))
+        if value is None or (not wanted and (value is False or removed)):
+            continue  # without its flag the argument has its default: off, or on for one that only switches off
+        if origin is not None and not removed:
+            out.append(Operation("set", origin.key_path, value))
+        elif wanted:
+            path = (*section.node_path, wanted[0])
+            after = _relative_flag(change.key, section, document, out)
+            out.append(Operation("insert", path, True if isinstance(value, bool) else value, after=after))
+        else:
+            return f"{change.key} has no flag in this version"
+    return out
+
+
+def _relative_flag(key: str, section: Section, document: ResolvedDocument, planned: list[Operation]) -> Any:
+    """The flag behind which a new one goes: the nearest relative's that stays in the file."""
+    gone = {operation.path for operation in planned if operation.op == "delete"}
+    new = {operation.path[-1] for operation in planned if operation.op == "insert"}
+    for relative in RELATIVES.get(key, ()):
+        flag = "--" + relative.replace("_", "-")
+        if flag in new:
+            return flag
+        origin = locate_origin(section, relative, document)
+        if origin is not None and origin.key_path not in gone:
+            return origin.key_path[-1]
+    return None
 
 
 def _set(origin: Origin, value: Any) -> Operation:
