@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +76,9 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
         if path == "-" and not only_diff:
             sys.stdout.buffer.write(result.source.data)
         elif result.changed:
-            click.echo(
-                unified_diff(source.text, result.source.text, source.path, color=common.use_color(sys.stdout)), nl=False
-            )
+            name = os.path.relpath(source.path).replace(os.sep, "/")
+            color = common.use_color(sys.stdout)
+            click.echo(unified_diff(source.text, result.source.text, name, color=color), nl=False)
             if not only_diff:
                 write_atomic(path, result.source.data)
         report(result)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from primus_lint.formula import round_up
 from primus_lint.rules.functions import divisors
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Pins(NamedTuple):
 
 def structures(run: Run, given: dict[str, Any], pins: Pins) -> Iterator[Structure]:
     """Every structure of the space of a recipe at its world size. `given` are its arguments as asked for."""
+    pins = Pins(pins.keys | checkpoint_pins(given))
     axes = degree_axes(run, given, pins)
     for split in splits(run, given, pins):
         pp, per_chunk = split[PP], _layers_per_chunk(split, run)
@@ -78,6 +80,8 @@ def degree_axes(run: Run, given: dict[str, Any], pins: Pins) -> dict[str, list[A
     per_node = run.target.gpus_per_node
     heads = run.model.num_attention_heads
     tps = [d for d in divisors(heads) if d <= min(per_node, world) and world % d == 0]
+    if given.get("load"):
+        tps = [tp for tp in tps if checkpoint_opens(run, tp)]
     axes = {
         TP: _axis(TP, tps, run.parallel.tp, pins),
         CP: _axis(CP, [1, 2, 4, 8] if run.batch.seq_length >= 8192 else [1], run.parallel.cp, pins),
@@ -93,6 +97,22 @@ def degree_axes(run: Run, given: dict[str, Any], pins: Pins) -> dict[str, list[A
         sizes = []  # the micro-batch is part of what is trained (design 4.2: unsafe)
     axes[MBS] = _axis(MBS, sizes, run.batch.micro_batch_size, pins)
     return axes
+
+
+def checkpoint_opens(run: Run, tp: int) -> bool:
+    """Whether a checkpoint of the recipe opens at another tensor-parallel size: the padded vocabulary must not change."""
+    vocabulary = run.model.vocab_size
+    if vocabulary is None:
+        return tp == run.parallel.tp
+    divisor = run.model.vocab_divisor
+    return bool(round_up(vocabulary, divisor * tp) == round_up(vocabulary, divisor * run.parallel.tp))
+
+
+def checkpoint_pins(given: dict[str, Any]) -> frozenset[str]:
+    """Keys that a checkpoint to be loaded fixes: all degrees in the old format, which cannot be resharded."""
+    if given.get("load") and given.get("ckpt_format") == "torch":
+        return frozenset((TP, PP, EP, ETP, *SPLIT_KEYS, "use_distributed_optimizer"))
+    return frozenset()
 
 
 def _axis(key: str, values: list[Any], current: Any, pins: Pins) -> list[Any]:
