@@ -6,7 +6,7 @@ split them and because communication hides behind one of them. Communication ins
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum
 from primus_lint.projection import comm, cost, shapes, traffic
@@ -19,39 +19,55 @@ if TYPE_CHECKING:
     from primus_lint.projection.shapes import Gemm, Routing, Tokens
 
 
-class Block(NamedTuple):
+class Block:
     """Seconds of a block: `forward`, `backward` (input gradients, communication, memory-bound work) and `weight`.
 
-    `weights` are the elements of its matrices on the rank, `experts` those of its experts; both without norms.
+    `weights` are the elements of its matrices on the rank, `experts` those of its experts, both without norms; launches
+    are the kernels that the host launches. A block is filled in place.
     """
 
-    forward: Cost
-    backward: Cost
-    weight: Cost
-    weights: Any = 0
-    experts: Any = 0
-    launches: tuple[Any, Any] = (0, 0)  # kernels that the host launches, forward and backward
+    __slots__ = ("backward", "backward_launches", "experts", "forward", "forward_launches", "weight", "weights")
 
-    def plus(self, other: Block) -> Block:
-        return Block(
-            self.forward + other.forward,
-            self.backward + other.backward,
-            self.weight + other.weight,
-            self.weights + other.weights,
-            self.experts + other.experts,
-            (self.launches[0] + other.launches[0], self.launches[1] + other.launches[1]),
-        )
+    def __init__(self) -> None:
+        self.forward, self.backward, self.weight = Cost(), Cost(), Cost()
+        self.weights: Any = 0
+        self.experts: Any = 0
+        self.forward_launches: Any = 0
+        self.backward_launches: Any = 0
+
+    def merge(self, other: Block) -> None:
+        self.forward.merge(other.forward)
+        self.backward.merge(other.backward)
+        self.weight.merge(other.weight)
+        self.weights = self.weights + other.weights
+        self.experts = self.experts + other.experts
+        self.launched(other.forward_launches, other.backward_launches)
+
+    def launched(self, forward: Any, backward: Any) -> None:
+        self.forward_launches = self.forward_launches + forward
+        self.backward_launches = self.backward_launches + backward
 
 
-class Context(NamedTuple):
+class Context:
     """What every block of a recipe needs."""
 
-    run: Run
-    device: Device
-    place: Placement
-    held: Tokens
-    routed: Routing | None
-    fp8: bool  # this layer computes its products in FP8
+    __slots__ = ("device", "fp8", "held", "place", "routed", "run")
+
+    def __init__(
+        self,
+        run: Run,
+        device: Device,
+        place: Placement,
+        held: Tokens,
+        routed: Routing | None,
+        fp8: bool,  # this layer computes its products in FP8
+    ) -> None:
+        self.run = run
+        self.device = device
+        self.place = place
+        self.held = held
+        self.routed = routed
+        self.fp8 = fp8
 
 
 def dtype_of(context: Context, gemm: Gemm) -> str:
@@ -66,22 +82,23 @@ def dtype_of(context: Context, gemm: Gemm) -> str:
 
 def linear(context: Context, gemm: Gemm) -> Block:
     """One product with its casts and the tensor-parallel communication that hangs on it."""
-    device, dtype = context.device, dtype_of(context, gemm)
+    device, block = context.device, Block()
     kind = cost.GROUPED_GEMM if gemm.is_grouped else cost.GEMM
-    forward, dgrad, wgrad = device.gemm(gemm, dtype)
+    forward, dgrad, wgrad = device.gemm(gemm, dtype_of(context, gemm))
+    block.forward.add(kind, forward)
+    block.backward.add(kind, dgrad)
+    block.weight.add(kind, wgrad)
     calls = _calls(context, gemm)
-    collectives = comm.launches(context, gemm)
-    launches = (calls + collectives[0], 2 * calls + collectives[1])
-    block = Block(Cost({kind: forward}), Cost({kind: dgrad}), Cost({kind: wgrad}), launches=launches)
+    block.launched(calls, 2 * calls)
+    block.launched(*comm.launches(context, gemm))
     if gemm.low_precision and context.fp8:
-        casts = traffic.fp8_casts(context.run, gemm)
-        block = block._replace(launches=(launches[0] + casts.forward_kernels, launches[1] + casts.backward_kernels))
-        block.forward.add(cost.MEMORY, device.memory(casts.forward_bytes, casts.forward_kernels))
-        block.backward.add(cost.MEMORY, device.memory(casts.backward_bytes, casts.backward_kernels))
+        moved(context, block, traffic.fp8_casts(context.run, gemm))
     comm.tensor_parallel(context, gemm, block, (forward, dgrad, wgrad))
     if gemm.is_grouped:
-        return block._replace(experts=gemm.weights)
-    return block._replace(weights=gemm.weights)
+        block.experts = gemm.weights
+    else:
+        block.weights = gemm.weights
+    return block
 
 
 def _calls(context: Context, gemm: Gemm) -> Any:
@@ -94,35 +111,44 @@ def _calls(context: Context, gemm: Gemm) -> Any:
     return 1 if single else gemm.groups
 
 
-def total(context: Context, gemms: list[Gemm], moved: traffic.Traffic) -> Block:
-    """A block of products and memory-bound work."""
-    block = memory_bound(context, moved)
+def products(context: Context, gemms: list[Gemm]) -> Block:
+    """A block of several products."""
+    block = Block()
     for gemm in gemms:
-        block = block.plus(linear(context, gemm))
+        block.merge(linear(context, gemm))
     return block
 
 
-def memory_bound(context: Context, moved: traffic.Traffic, kind: str = "elementwise") -> Block:
-    """Memory-bound work; `kind` is "elementwise", "permute" or "cross_entropy"."""
+def moved(context: Context, block: Block, bytes_: traffic.Traffic, kind: str = "elementwise") -> None:
+    """Add memory-bound work to a block; `kind` is "elementwise", "permute" or "cross_entropy"."""
     device = context.device
-    return Block(
-        Cost({cost.MEMORY: device.memory(moved.forward_bytes, moved.forward_kernels, kind)}),
-        Cost({cost.MEMORY: device.memory(moved.backward_bytes, moved.backward_kernels, kind)}),
-        Cost(),
-        launches=(moved.forward_kernels, moved.backward_kernels),
-    )
+    block.forward.add(cost.MEMORY, device.memory(bytes_.forward_bytes, kind))
+    block.backward.add(cost.MEMORY, device.memory(bytes_.backward_bytes, kind))
+    block.launched(bytes_.forward_kernels, bytes_.backward_kernels)
 
 
-class AttentionShape(NamedTuple):
+class AttentionShape:
     """The attention core of one rank under context parallelism."""
 
-    batch: Any
-    heads: Any
-    kv_heads: Any
-    seq_length: Any  # of one causal problem with the same work as the rank's share
-    share: Any  # of that problem's work
-    key_dim: Any
-    value_dim: Any
+    __slots__ = ("batch", "heads", "key_dim", "kv_heads", "seq_length", "share", "value_dim")
+
+    def __init__(
+        self,
+        batch: Any,
+        heads: Any,
+        kv_heads: Any,
+        seq_length: Any,  # of one causal problem with the same work as the rank's share
+        share: Any,  # of that problem's work
+        key_dim: Any,
+        value_dim: Any,
+    ) -> None:
+        self.batch = batch
+        self.heads = heads
+        self.kv_heads = kv_heads
+        self.seq_length = seq_length
+        self.share = share
+        self.key_dim = key_dim
+        self.value_dim = value_dim
 
 
 def attention_shape(run: Run) -> AttentionShape:
@@ -145,8 +171,11 @@ def attention_core(context: Context) -> Block:
     shape = attention_shape(context.run)
     if unfused(context.run):
         return unfused_core(context, shape)
+    block = Block()
     forward, backward = context.device.attention(shape, context.run)
-    block = Block(Cost({cost.ATTENTION: forward}), Cost({cost.ATTENTION: backward}), Cost(), launches=(2, 4))
+    block.forward.add(cost.ATTENTION, forward)
+    block.backward.add(cost.ATTENTION, backward)
+    block.launched(2, 4)
     comm.context_parallel(context, block, forward, backward)
     return block
 
@@ -161,30 +190,44 @@ def unfused(run: Run) -> bool:
 
 def unfused_core(context: Context, shape: AttentionShape) -> Block:
     """Scores, softmax, weighted values: the whole square is computed and kept in memory (no causal saving)."""
+    block = Block()
     rows = shape.batch * shape.heads * shape.seq_length * shape.share
+    moved(context, block, traffic.softmax(context.run, rows * shape.seq_length))
     scores = shapes.Gemm("scores", rows, shape.seq_length, shape.key_dim, low_precision=False)
     values = shapes.Gemm("values", rows, shape.value_dim, shape.seq_length, low_precision=False)
-    block = memory_bound(context, traffic.softmax(context.run, rows * shape.seq_length))
     for gemm in (scores, values):
         forward, dgrad, wgrad = context.device.gemm(gemm, dtype_of(context, gemm))
         block.forward.add(cost.ATTENTION, forward)
         block.backward.add(cost.ATTENTION, dgrad)
         block.backward.add(cost.ATTENTION, wgrad)
-    return block._replace(launches=(block.launches[0] + 2, block.launches[1] + 4))
+    block.launched(2, 4)
+    return block
 
 
 def attention_half(context: Context) -> Block:
     """Norm, projections, core and residual."""
     run = context.run
-    gemms = shapes.attention_gemms(run.model, run.parallel, context.held)
-    return total(context, gemms, traffic.attention_block(run, context.held)).plus(attention_core(context))
+    block = products(context, shapes.attention_gemms(run.model, run.parallel, context.held))
+    moved(context, block, traffic.attention_block(run, context.held))
+    block.merge(attention_core(context))
+    return block
 
 
 def mlp_half(context: Context) -> Block:
     """The dense MLP with its norm and residual."""
     run = context.run
-    gemms = shapes.mlp_gemms(run.model, run.parallel, context.held, run.model.ffn_hidden_size)
-    return total(context, gemms, traffic.mlp_block(run, context.held, run.model.ffn_hidden_size))
+    block = products(context, shapes.mlp_gemms(run.model, run.parallel, context.held, run.model.ffn_hidden_size))
+    moved(context, block, traffic.mlp_block(run, context.held, run.model.ffn_hidden_size))
+    return block
+
+
+def shared_experts(context: Context) -> Block:
+    """The products of the shared experts; empty without them."""
+    experts = context.run.model.moe
+    if experts is None or not experts.shared_expert_intermediate_size:
+        return Block()
+    width = experts.shared_expert_intermediate_size
+    return products(context, shapes.mlp_gemms(context.run.model, context.run.parallel, context.held, width, "shared_"))
 
 
 def expert_half(context: Context) -> Block:
@@ -193,49 +236,47 @@ def expert_half(context: Context) -> Block:
     experts = run.model.moe
     assert experts is not None and routed is not None
     gemms = [shapes.router_gemm(run.model, context.held), *shapes.expert_gemms(run.model, run.parallel, routed)]
-    moved = traffic.moe_block(run, experts, run.parallel, context.held, routed)
-    block = total(context, gemms, moved)
-    permuted = traffic.permutations(run, experts, context.held, routed)
-    block = block.plus(memory_bound(context, permuted, "permute"))
-    shared = Block(Cost(), Cost(), Cost())
-    if experts.shared_expert_intermediate_size:
-        width = experts.shared_expert_intermediate_size
-        for gemm in shapes.mlp_gemms(run.model, run.parallel, context.held, width, "shared_"):
-            shared = shared.plus(linear(context, gemm))
+    block = products(context, gemms)
+    moved(context, block, traffic.moe_block(run, experts, run.parallel, context.held, routed))
+    moved(context, block, traffic.permutations(run, experts, context.held, routed), "permute")
+    shared = shared_experts(context)
     comm.expert_parallel(context, block, shared)
+    block.merge(shared)
     exchanges = (run.parallel.ep > 1) * 3  # counts, dispatch, combine
-    return block.plus(shared)._replace(
-        launches=(
-            block.launches[0] + shared.launches[0] + exchanges,
-            block.launches[1] + shared.launches[1] + exchanges,
-        )
-    )
+    block.launched(exchanges, exchanges)
+    return block
 
 
 def embedding(context: Context) -> Block:
     """Vocabulary look-up with its reduction over tensor-parallel ranks."""
-    block = memory_bound(context, traffic.embedding_block(context.run, context.held))
+    block = Block()
+    moved(context, block, traffic.embedding_block(context.run, context.held))
     comm.embedding(context, block)
     return block
 
 
 def head(context: Context) -> Block | None:
-    """Final norm, logits and loss; None without a vocabulary. Its weights are left out: they may be shared."""
+    """Final norm, logits and loss; None without a vocabulary. Its weights are left out: they may be shared, so that
+    `layers.vocabulary_weights` counts them once per stage."""
     run = context.run
     gemm = shapes.head_gemm(run.model, run.parallel, context.held)
     if gemm is None:
         return None
-    block = linear(context, gemm).plus(memory_bound(context, traffic.final_norm(run, context.held)))
+    block = linear(context, gemm)
+    block.weights = 0
+    moved(context, block, traffic.final_norm(run, context.held))
     # one fused kernel has a share of bandwidth of its own; the unfused chain is counted step by step
     kind = "cross_entropy" if run.kernels.cross_entropy_fusion in ("te", "linear") else "elementwise"
-    block = block.plus(memory_bound(context, traffic.cross_entropy(run, gemm.m * gemm.n), kind))
+    moved(context, block, traffic.cross_entropy(run, gemm.m * gemm.n), kind)
     comm.loss(context, block)
-    return block._replace(weights=0)  # counted once per stage, see `layers.vocabulary_weights`
+    return block
 
 
 def mtp_extra(context: Context) -> Block:
     """What a multi-token-prediction depth adds to its layer and its head: two norms and the 2h -> h projection."""
     run = context.run
     size = traffic.ELEMENT_BYTES[run.precision.params_dtype]
-    norms = traffic.norm(run.kernels, run.model.normalization, 2 * context.held.local * run.model.hidden_size, size)
-    return total(context, [shapes.mtp_gemm(run.model, run.parallel, context.held)], norms)
+    block = linear(context, shapes.mtp_gemm(run.model, run.parallel, context.held))
+    rows = 2 * context.held.local * run.model.hidden_size
+    moved(context, block, traffic.norm(run.kernels, run.model.normalization, rows, size))
+    return block

@@ -118,7 +118,7 @@ class Device:
             pairs.append((pair[0] * shape.share, pair[1] * shape.share))
         return pairs[0], pairs[1]
 
-    def memory(self, moved_bytes: Any, kernels: Any = 1, kind: str = "elementwise") -> Pair:
+    def memory(self, moved_bytes: Any, kind: str = "elementwise") -> Pair:
         """Memory-bound kernels that move `moved_bytes` in all; `kind` is one of `rates.memory_time_s`."""
         return self._pair(cost.MEMORY, rates.memory_time_s(self.accelerator, moved_bytes, kind))
 
@@ -135,8 +135,8 @@ class Device:
             return
         backward = block.backward.seconds + block.weight.seconds
         for launches, seconds, into in (
-            (block.launches[0], block.forward.seconds, block.forward),
-            (block.launches[1], backward, block.backward),
+            (block.forward_launches, block.forward.seconds, block.forward),
+            (block.backward_launches, backward, block.backward),
         ):
             needed = self.host(launches)
             wait = maximum(needed[0] - seconds, 0.0)

@@ -12,7 +12,7 @@ Every number is per token of the batch and for the whole model (all ranks togeth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import round_up
 
@@ -23,13 +23,22 @@ FORWARD_AND_BACKWARD = 3  # dgrad and wgrad cost one forward pass each
 MULTIPLY_ADD = 2
 
 
-class LayerFlops(NamedTuple):
+class LayerFlops:
     """Forward FLOPs per token of the parts of a transformer layer (multiply-add = 2)."""
 
-    projections: Any  # QKV (or the MLA chain) and output projection
-    attention: Any  # the two products of the attention core
-    mlp: Any  # dense MLP, or the visited experts plus the shared expert
-    router: Any
+    __slots__ = ("attention", "mlp", "projections", "router")
+
+    def __init__(
+        self,
+        projections: Any,  # QKV (or the MLA chain) and output projection
+        attention: Any,  # the two products of the attention core
+        mlp: Any,  # dense MLP, or the visited experts plus the shared expert
+        router: Any,
+    ) -> None:
+        self.projections = projections
+        self.attention = attention
+        self.mlp = mlp
+        self.router = router
 
     @property
     def total(self) -> Any:

@@ -5,7 +5,7 @@ Layers of one kind (dense or mixture of experts, FP8 or not) cost the same, so t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum, minimum
 from primus_lint.projection import compute, cost, data_parallel, shapes, traffic
@@ -20,24 +20,40 @@ if TYPE_CHECKING:
     from primus_lint.projection.placement import Placement
 
 
-class Layer(NamedTuple):
+class Layer:
     """One decoder layer. `again` is what selective recomputation repeats, `whole` what full recomputation repeats."""
 
-    block: Block
-    again: Cost
+    __slots__ = ("again", "block")
+
+    def __init__(self, block: Block, again: Cost) -> None:
+        self.block = block
+        self.again = again
 
 
-class Stage(NamedTuple):
+class Stage:
     """One (rank, chunk) and one micro-batch. `recompute` comes before the backward and is not part of it."""
 
-    forward: Cost
-    backward: Cost
-    weight: Cost
-    recompute: Cost
-    sharded: Cost  # exposed gathers and reductions of fully sharded weights
-    weights: Any  # elements of the dense matrices on the rank, embedding and head included
-    experts: Any
-    layers: int
+    __slots__ = ("backward", "experts", "forward", "layers", "recompute", "sharded", "weight", "weights")
+
+    def __init__(
+        self,
+        forward: Cost,
+        backward: Cost,
+        weight: Cost,
+        recompute: Cost,
+        sharded: Cost,  # exposed gathers and reductions of fully sharded weights
+        weights: Any,  # elements of the dense matrices on the rank, embedding and head included
+        experts: Any,
+        layers: int,
+    ) -> None:
+        self.forward = forward
+        self.backward = backward
+        self.weight = weight
+        self.recompute = recompute
+        self.sharded = sharded
+        self.weights = weights
+        self.experts = experts
+        self.layers = layers
 
     @property
     def backward_s(self) -> Any:
@@ -64,9 +80,9 @@ def uses_fp8(run: Run, layer: int) -> bool:
 
 def layer(context: Context, moe: bool) -> Layer:
     """One decoder layer of a kind."""
-    attention = compute.attention_half(context)
+    block = compute.attention_half(context)
     feed_forward = compute.expert_half(context) if moe else compute.mlp_half(context)
-    block = attention.plus(feed_forward)
+    block.merge(feed_forward)
     context.device.host_bound(context.run, block, moe)
     return Layer(block, selective(context, moe, feed_forward))
 
@@ -86,20 +102,17 @@ def selective(context: Context, moe: bool, feed_forward: Block) -> Cost:
             again.merge(feed_forward.forward)
         elif module == "layernorm":
             moved = traffic.norm(run.kernels, run.model.normalization, context.held.local * run.model.hidden_size, size)
-            again.add(cost.MEMORY, device.memory(moved.forward_bytes, 1), 2)
+            again.add(cost.MEMORY, device.memory(moved.forward_bytes), 2)
         elif module == "moe_act" and moe and context.routed is not None and run.model.moe is not None:
             outputs = context.routed.rows * (run.model.moe.ffn_hidden_size // run.parallel.etp)
             moved = traffic.activation(run, outputs, probs=True)
-            again.add(cost.MEMORY, device.memory(moved.forward_bytes, moved.forward_kernels))
+            again.add(cost.MEMORY, device.memory(moved.forward_bytes))
         elif module == "mla_up_proj" and run.model.mla is not None:
             for gemm in shapes.attention_gemms(run.model, run.parallel, context.held):
                 if gemm.name in ("q_up", "kv_up"):
                     again.merge(compute.linear(context, gemm).forward)
-        elif module == "shared_experts" and moe and run.model.moe is not None:
-            width = run.model.moe.shared_expert_intermediate_size
-            if width:
-                for gemm in shapes.mlp_gemms(run.model, run.parallel, context.held, width, "shared_"):
-                    again.merge(compute.linear(context, gemm).forward)
+        elif module == "shared_experts" and moe:
+            again.merge(compute.shared_experts(context).forward)
     return again
 
 

@@ -8,7 +8,7 @@ Source of the order of steps: Megatron-Core `MixedPrecisionOptimizer.step`, `Dis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.projection.cost import OPTIMIZER, Cost
 
@@ -21,11 +21,14 @@ _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "uint8": 1}
 NEWTON_SCHULZ_STEPS = 5  # Muon's default
 
 
-class Shards(NamedTuple):
+class Shards:
     """Elements of a rank: `held` in its model, `updated` by its share of the optimizer."""
 
-    held: Any
-    updated: Any
+    __slots__ = ("held", "updated")
+
+    def __init__(self, held: Any, updated: Any) -> None:
+        self.held = held
+        self.updated = updated
 
 
 def shards(run: Run, place: Placement, weights: Any, experts: Any) -> Shards:
@@ -61,7 +64,7 @@ def step(run: Run, device: Device, place: Placement, weights: Any, experts: Any,
     shard = shards(run, place, weights, experts)
     grad = _BYTES[run.precision.grads_dtype]
     moved = shard.updated * bytes_per_element(run) + shard.held * grad
-    total = Cost({OPTIMIZER: device.memory(moved, 8, "optimizer")})
+    total = Cost({OPTIMIZER: device.memory(moved, "optimizer")})
     total.add(OPTIMIZER, device.host(20 + tensors * int(run.optimizer.sharding != "none")))
     if run.optimizer.name.endswith("muon"):
         total.add(OPTIMIZER, device.newton_schulz(run, shard.updated, NEWTON_SCHULZ_STEPS))

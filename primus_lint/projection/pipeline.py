@@ -8,7 +8,7 @@ stages, and for unequal ones the closed form is a lower bound (1F1B) or within a
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import is_scalar, maximum, minimum, where
 
@@ -16,21 +16,29 @@ if TYPE_CHECKING:
     from primus_lint.schedules.timeline import Order
 
 
-class Times(NamedTuple):
+class Times:
     """Seconds per micro-batch, [rank][chunk]. `backward` is the input gradient (and recomputation) alone, `weight` the
     weight gradient; `link_s` passes between neighbouring ranks and occupies neither."""
 
-    forward: list[list[Any]]
-    backward: list[list[Any]]
-    weight: list[list[Any]]
-    link_s: Any
+    __slots__ = ("backward", "forward", "link_s", "weight")
+
+    def __init__(
+        self, forward: list[list[Any]], backward: list[list[Any]], weight: list[list[Any]], link_s: Any
+    ) -> None:
+        self.forward = forward
+        self.backward = backward
+        self.weight = weight
+        self.link_s = link_s
 
 
-class Span(NamedTuple):
+class Span:
     """Makespan of the micro-batches and busy seconds of every rank."""
 
-    makespan_s: Any
-    busy_s: list[Any]
+    __slots__ = ("busy_s", "makespan_s")
+
+    def __init__(self, makespan_s: Any, busy_s: list[Any]) -> None:
+        self.makespan_s = makespan_s
+        self.busy_s = busy_s
 
     @property
     def bubble_fraction(self) -> Any:

@@ -8,7 +8,7 @@ the worst placed group counts: a step waits for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import ceil_div, gcd, minimum
 
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from primus_lint.ir.run import Parallel
 
 
-class Group(NamedTuple):
+class Group:
     """A communication group: `size` members on `nodes` nodes, `per_node` of them together, ranks `stride` apart."""
 
-    size: Any
-    nodes: Any
-    per_node: Any
-    stride: Any
+    __slots__ = ("nodes", "per_node", "size", "stride")
+
+    def __init__(self, size: Any, nodes: Any, per_node: Any, stride: Any) -> None:
+        self.size = size
+        self.nodes = nodes
+        self.per_node = per_node
+        self.stride = stride
 
 
 def group(size: Any, stride: Any, gpus_per_node: Any) -> Group:
@@ -37,17 +40,30 @@ def group(size: Any, stride: Any, gpus_per_node: Any) -> Group:
     return Group(size, nodes, ceil_div(size, nodes), stride)
 
 
-class Placement(NamedTuple):
+class Placement:
     """Every group of one recipe. `data` is the sharding grid of dense weights: context and data parallel together."""
 
-    tp: Group
-    cp: Group
-    data: Group
-    ep: Group
-    etp: Group
-    expert_data: Group
-    pp_stride: Any  # ranks between neighbouring stages
-    gpus_per_node: Any
+    __slots__ = ("cp", "data", "ep", "etp", "expert_data", "gpus_per_node", "pp_stride", "tp")
+
+    def __init__(
+        self,
+        tp: Group,
+        cp: Group,
+        data: Group,
+        ep: Group,
+        etp: Group,
+        expert_data: Group,
+        pp_stride: Any,  # ranks between neighbouring stages
+        gpus_per_node: Any,
+    ) -> None:
+        self.tp = tp
+        self.cp = cp
+        self.data = data
+        self.ep = ep
+        self.etp = etp
+        self.expert_data = expert_data
+        self.pp_stride = pp_stride
+        self.gpus_per_node = gpus_per_node
 
 
 def place(parallel: Parallel, gpus_per_node: Any) -> Placement:

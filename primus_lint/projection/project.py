@@ -134,7 +134,8 @@ def project_on(run: Run, device: Device) -> Projection:
     microbatches = maximum(batch.num_microbatches, 1)
     kind, group = run.schedule.kind, parallel.microbatch_group_size
     span = pipeline.makespan(kind, times, microbatches, group)
-    waits = pipeline.makespan(kind, times._replace(link_s=0.0), microbatches, group)
+    free = pipeline.Times(times.forward, times.backward, times.weight, 0.0)
+    waits = pipeline.makespan(kind, free, microbatches, group)
     sends = span.makespan_s - waits.makespan_s
     relative = link[1] / maximum(link[0], 1e-12)
     return _finish(run, device, where, stages, times, microbatches, waits, (sends, sends * relative))

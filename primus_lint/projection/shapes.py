@@ -8,7 +8,7 @@ Experts are grouped products: `groups` local experts with `m` rows each, at bala
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum, where
 from primus_lint.projection.flops import padded_vocab
@@ -17,17 +17,30 @@ if TYPE_CHECKING:
     from primus_lint.ir.run import MixtureOfExperts, Model, Parallel, Run
 
 
-class Gemm(NamedTuple):
+class Gemm:
     """One matrix product. `groups` > 0: a grouped product of that many experts with `m` rows each."""
 
-    name: str
-    m: Any
-    n: Any
-    k: Any
-    parallel: str = ""  # "column", "row": what the tensor-parallel communication hangs on; "": replicated
-    low_precision: bool = True  # runs in FP8 when the recipe does
-    groups: Any = 0
-    dtype: str = ""  # set when it is not the recipe's own ("fp32" routers)
+    __slots__ = ("dtype", "groups", "k", "low_precision", "m", "n", "name", "parallel")
+
+    def __init__(
+        self,
+        name: str,
+        m: Any,
+        n: Any,
+        k: Any,
+        parallel: str = "",  # "column", "row": what the tensor-parallel communication hangs on; "": replicated
+        low_precision: bool = True,  # runs in FP8 when the recipe does
+        groups: Any = 0,
+        dtype: str = "",  # set when it is not the recipe's own ("fp32" routers)
+    ) -> None:
+        self.name = name
+        self.m = m
+        self.n = n
+        self.k = k
+        self.parallel = parallel
+        self.low_precision = low_precision
+        self.groups = groups
+        self.dtype = dtype
 
     @property
     def flops(self) -> Any:
@@ -45,11 +58,14 @@ class Gemm(NamedTuple):
         return self.name.startswith("expert")
 
 
-class Tokens(NamedTuple):
+class Tokens:
     """Tokens of one micro-batch on a rank: `gathered` inside tensor-parallel products, `local` in between."""
 
-    gathered: Any
-    local: Any
+    __slots__ = ("gathered", "local")
+
+    def __init__(self, gathered: Any, local: Any) -> None:
+        self.gathered = gathered
+        self.local = local
 
 
 def tokens(run: Run) -> Tokens:
@@ -94,13 +110,22 @@ def mlp_gemms(model: Model, parallel: Parallel, held: Tokens, ffn_hidden_size: A
     ]
 
 
-class Routing(NamedTuple):
+class Routing:
     """Rows that balanced routing gives one rank, for one micro-batch."""
 
-    sent: Any  # token copies that leave the router of this rank (local tokens times top-k)
-    rows: Any  # rows that its experts compute
-    experts: Any  # local experts
-    rows_per_expert: Any
+    __slots__ = ("experts", "rows", "rows_per_expert", "sent")
+
+    def __init__(
+        self,
+        sent: Any,  # token copies that leave the router of this rank (local tokens times top-k)
+        rows: Any,  # rows that its experts compute
+        experts: Any,  # local experts
+        rows_per_expert: Any,
+    ) -> None:
+        self.sent = sent
+        self.rows = rows
+        self.experts = experts
+        self.rows_per_expert = rows_per_expert
 
 
 def routing(experts: MixtureOfExperts, parallel: Parallel, held: Tokens) -> Routing:

@@ -8,7 +8,7 @@ forward code of Megatron-Core 0.16.1 (`TransformerLayer`, `SelfAttention`, `MLP`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum
 
@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
-class Traffic(NamedTuple):
+class Traffic:
     """Bytes and kernel launches of a block, forward and backward, of one micro-batch on one rank."""
 
-    forward_bytes: Any = 0
-    backward_bytes: Any = 0
-    forward_kernels: int = 0
-    backward_kernels: int = 0
+    __slots__ = ("backward_bytes", "backward_kernels", "forward_bytes", "forward_kernels")
+
+    def __init__(
+        self, forward_bytes: Any = 0, backward_bytes: Any = 0, forward_kernels: int = 0, backward_kernels: int = 0
+    ) -> None:
+        self.forward_bytes = forward_bytes
+        self.backward_bytes = backward_bytes
+        self.forward_kernels = forward_kernels
+        self.backward_kernels = backward_kernels
 
     def plus(self, other: Traffic) -> Traffic:
         return Traffic(

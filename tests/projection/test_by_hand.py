@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from primus_lint.projection import Projection, project
-from primus_lint.projection.device import CONTENTION, HOST_LAUNCH_S
+from primus_lint.projection.device import ARRIVAL_S, CONTENTION, HOST_LAUNCH_S
 
 from . import plain
 from .recipes import run
 
-GB = 1e9
+ARRIVAL_8_S = ARRIVAL_S[0] + 7 * ARRIVAL_S[1]  # of a collective over the 8 ranks of a node
 
 
 def step(model: str, **args: object) -> Projection:
@@ -43,7 +43,7 @@ def test_tensor_parallel_collectives_of_a_layer() -> None:
     """TP 8 with sequence parallelism: 2 gathers and 2 scatters forward, 2 gathers backward exposed, [4096, 4096] bf16;
     backward, gathers and scatters of columns hide behind their products."""
     step_ = step("llama3-8b", world_size=8, tensor_model_parallel_size=8, sequence_parallel=True, global_batch_size=1)
-    one = 7 / 8 * 4096 * 4096 * 2 / plain.INSIDE
+    one = 7 / 8 * 4096 * 4096 * 2 / plain.INSIDE + ARRIVAL_8_S
     dgrad = {
         "qkv": 2 * 4096 * (4096 + 2048) * 4096 / 8 / plain.FLOPS,
         "fc1": 2 * 4096 * 2 * 14336 * 4096 / 8 / plain.FLOPS,
@@ -52,7 +52,7 @@ def test_tensor_parallel_collectives_of_a_layer() -> None:
     layer = 2 * one + 2 * one + 2 * one + sum(hidden)
     head = 2 * 4096 * 4096 * (129024 // 8) / plain.FLOPS
     ends = one + one + one + 2 * max(one - head, 0.0)  # embedding: scatter and gather; head: gather, then hidden ones
-    loss = 3 * 2 * 7 / 8 * 4096 * 4 / plain.INSIDE
+    loss = 3 * (2 * 7 / 8 * 4096 * 4 / plain.INSIDE + ARRIVAL_8_S)
     assert step_.breakdown_s["tp"] == pytest.approx(32 * layer + ends + loss, rel=1e-6)
     slowed = sum(min(one, seconds) for seconds in (*dgrad.values(), *dgrad.values())) * 32 + 2 * min(one, head)
     assert step_.breakdown_s["contention"] == pytest.approx(slowed * CONTENTION, rel=1e-6)
@@ -60,11 +60,11 @@ def test_tensor_parallel_collectives_of_a_layer() -> None:
 
 def test_without_sequence_parallelism_all_reduces() -> None:
     step_ = step("llama3-8b", world_size=8, tensor_model_parallel_size=8, global_batch_size=1)
-    one = 2 * 7 / 8 * 4096 * 4096 * 2 / plain.INSIDE
+    one = 2 * 7 / 8 * 4096 * 4096 * 2 / plain.INSIDE + ARRIVAL_8_S
     wgrad = [2 * 4096 * (4096 + 2048) * 4096 / 8 / plain.FLOPS, 2 * 4096 * 2 * 14336 * 4096 / 8 / plain.FLOPS]
     head = 2 * 4096 * 4096 * (129024 // 8) / plain.FLOPS
     layer = 2 * one + sum(max(one - seconds, 0.0) for seconds in wgrad)
-    loss = 3 * 2 * 7 / 8 * 4096 * 4 / plain.INSIDE
+    loss = 3 * (2 * 7 / 8 * 4096 * 4 / plain.INSIDE + ARRIVAL_8_S)
     assert step_.breakdown_s["tp"] == pytest.approx(32 * layer + one + max(one - head, 0.0) + loss, rel=1e-6)
 
 
@@ -72,15 +72,15 @@ def test_gradients_without_overlap() -> None:
     """DP 8: fp32 gradients scattered and bf16 weights gathered once a step, 7/8 of them over the links."""
     step_ = step("llama3-8b", overlap_grad_reduce=False, overlap_param_gather=False, global_batch_size=8)
     weights = 7_504_658_432 + 4096 * 128256
-    assert step_.breakdown_s["dp"] == pytest.approx(7 / 8 * weights * (4 + 2) / plain.INSIDE, rel=1e-6)
+    assert step_.breakdown_s["dp"] == pytest.approx(7 / 8 * weights * (4 + 2) / plain.INSIDE + 2 * ARRIVAL_8_S)
 
 
 def test_gradients_hide_behind_the_last_backward() -> None:
     """201 buckets of 40 M: all but the last hide when the backward is long enough, and slow it."""
     free = step("llama3-8b", overlap_param_gather=False, global_batch_size=8, seq_length=65536)
     weights = 7_504_658_432 + 4096 * 128256
-    scatter = 7 / 8 * weights * 4 / plain.INSIDE
-    gather = 7 / 8 * weights * 2 / plain.INSIDE
+    scatter = 7 / 8 * weights * 4 / plain.INSIDE + ARRIVAL_8_S
+    gather = 7 / 8 * weights * 2 / plain.INSIDE + ARRIVAL_8_S
     buckets = -(-weights // 40_000_000)
     assert buckets == 201
     assert free.breakdown_s["dp"] == pytest.approx(gather + scatter / buckets, rel=1e-6)
@@ -93,8 +93,8 @@ def test_experts_exchange_top_k_copies_twice_each_way() -> None:
     step_ = step("mixtral-8x7b", expert_model_parallel_size=8, moe_grouped_gemm=True,
                  moe_token_dispatcher_type="alltoall", global_batch_size=8)  # fmt: skip
     copies = 4096 * 2 * 4096 * 2
-    one = 7 / 8 * copies / plain.INSIDE
-    counts = 7 / 8 * 512 / plain.INSIDE  # below the smallest tabulated message
+    one = 7 / 8 * copies / plain.INSIDE + ARRIVAL_8_S
+    counts = 7 / 8 * 512 / plain.INSIDE + ARRIVAL_8_S  # below the smallest tabulated message
     assert step_.breakdown_s["ep"] == pytest.approx(32 * (4 * one + 2 * counts), rel=1e-3)
 
 

@@ -57,7 +57,7 @@ def test_deepseek_v3_latent_attention_and_mtp() -> None:
 def test_products_of_llama3_70b_at_tp8() -> None:
     recipe = run("llama3-70b", world_size=64, tensor_model_parallel_size=8, sequence_parallel=True, seq_length=8192)
     held = shapes.tokens(recipe)
-    assert held == (8192, 1024)
+    assert (held.gathered, held.local) == (8192, 1024)
     qkv, proj = shapes.attention_gemms(recipe.model, recipe.parallel, held)
     assert (qkv.m, qkv.n, qkv.k) == (8192, 8192 // 8 + 2 * 128, 8192)  # 8 heads and 1 key/value group a rank
     assert (proj.m, proj.n, proj.k) == (8192, 8192, 1024)
