@@ -1,23 +1,76 @@
-"""The caching allocator: rounding of single tensors, and what is reserved beyond what is allocated.
+"""The caching allocator: rounding of single tensors, unsplit blocks, and what is reserved beyond what is allocated.
 
-PyTorch's CUDACachingAllocator rounds each request up to 512 bytes; blocks up to 1 MiB come from 2 MiB segments, larger
-ones from 20 MiB segments, and those above 10 MiB from segments rounded to 2 MiB.
+PyTorch's CUDACachingAllocator rounds each request up to 512 bytes. Requests up to 1 MiB come from 2 MiB segments,
+those below 10 MiB from 20 MiB segments, larger ones from segments of their own, rounded up to 2 MiB. A free block of
+the large pool is split only when more than 1 MiB would remain, so a tensor may hold up to 1 MiB more than it needs;
+`memory_allocated` counts the whole block.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import minimum, round_up
+from primus_lint.formula import maximum, minimum, round_up, where
 
+if TYPE_CHECKING:
+    from primus_lint.ledger.optimizer import StateBytes
+    from primus_lint.ledger.sizes import Sizes
+    from primus_lint.ledger.states import Stage
+
+MIB = 1 << 20
 ROUNDING_BYTES = 512
-SMALL_SEGMENT_BYTES = 2 << 20
-LARGE_SEGMENT_BYTES = 20 << 20
+SMALL_SEGMENT_BYTES = 2 * MIB
+LARGE_SEGMENT_BYTES = 20 * MIB
 
 
 def rounded(size_bytes: Any) -> Any:
     """Bytes that `memory_allocated` counts for one tensor."""
     return round_up(size_bytes, ROUNDING_BYTES)
+
+
+def slack_bytes(size_bytes: Any) -> Any:
+    """Bytes that a long-lived tensor holds beyond its size, on average over a segment filled with its like."""
+    size = rounded(size_bytes)
+    per_segment = LARGE_SEGMENT_BYTES // maximum(size, 1)
+    left = LARGE_SEGMENT_BYTES - per_segment * size
+    packed = where(left <= MIB, left // maximum(per_segment, 1), 0)
+    tail = -size % SMALL_SEGMENT_BYTES
+    alone = where(tail <= MIB, tail, 0)
+    return where(size <= MIB, 0, where(size < 10 * MIB, packed, alone))
+
+
+def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, index: Any) -> Any:
+    """Unsplit blocks of buffers, weights, main parameters and moments of a rank.
+
+    With the distributed optimizer a rank has the tensors of its share of the parameters.
+    """
+    sharded = sizes.run.optimizer.sharding == "distributed"
+    total: Any = 0
+    shares = []
+    for grid in stage.grids:
+        for buffer in grid.buffers:
+            if sharded:
+                total = total + slack_bytes(buffer.numel * sizes.e)
+            total = total + slack_bytes(buffer.numel * sizes.grad)
+        shares.append((grid.owned(index(grid)), grid.real) if sharded and grid.buffers else (1, 1))
+    kinds: dict[Any, Any] = {}
+    for chunk in stage.segments:
+        for segment in chunk:
+            for param in segment.params:
+                key = (id(param.numel) if not isinstance(param.numel, int) else param.numel, param.expert)
+                old = kinds.get(key)
+                count = param.count * segment.repeats
+                kinds[key] = (param.numel, param.expert, count if old is None else old[2] + count)
+    for numel, expert, count in kinds.values():
+        if not sharded:
+            total = total + count * slack_bytes(numel * sizes.e)
+        each: Any = 0
+        for width in state:
+            if width:
+                each = each + slack_bytes(numel * width)
+        owned, real = shares[expert]
+        total = total + count * each * owned // maximum(real, 1)
+    return total
 
 
 def reserved(steady_bytes: Any, peak_bytes: Any) -> Any:

@@ -117,18 +117,13 @@ class _Parts:
                 {"padded": grid.padded, "g": sizes.grad}, "ledger rule 2: gradient buffer",
             )  # fmt: skip
         moe = persistent.moe_layers(sizes, chunks)
-        small = {
-            "gemm workspaces": persistent.workspace_bytes(sizes, moe > 0),
-            "rope table": persistent.rope_table_bytes(sizes),
-            "gather buffer": persistent.gather_buffer_bytes(sizes) if any(c.loss for c in chunks) else 0,
-        }
         if moe and run.model.moe is not None and run.model.moe.expert_bias:
             items["router buffers"] = Item(
                 persistent.router_buffer_bytes(sizes, moe), STATIC, "{n} layers x {E} experts x 6 B",
                 {"n": moe, "E": sizes.E}, "expert bias and token counters",
             )  # fmt: skip
-        for name, value in small.items():
-            items[name] = Item(value, PERSISTENT, "{value} B", {"value": value}, "ledger rule 5")
+        for name, (value, text) in persistent.persistent(sizes, chunks, stage.segments).items():
+            items[name] = Item(value, PERSISTENT, text, {}, "ledger rule 5")
         return items
 
     def account(
@@ -147,13 +142,26 @@ class _Parts:
                     {"dense": dense, "expert": expert, "each": each}, "ledger rule 3",
                 )  # fmt: skip
         items.update((name, item) for name, item in common.items() if item.group != STATIC)
+        last = position == "last"
+        slack = allocator.state_slack_bytes(sizes, stage, state, lambda grid: grid.last_index if last else 0)
+        items["unsplit blocks"] = Item(
+            slack, PERSISTENT, "what the blocks of weights, buffers and states hold beyond their tensors", {},
+            "ledger: allocator",
+        )  # fmt: skip
         memory = RankMemory(pp_rank, position, count, items)
         memory.static_bytes = memory.total(STATIC)
-        steady = memory.steady_allocated_bytes = memory.static_bytes + memory.total(PERSISTENT)
+        base = memory.static_bytes + memory.total(PERSISTENT)
+        main_gradients = transients.main_gradient_bytes(sizes, owned)
+        steady = memory.steady_allocated_bytes = base + main_gradients
         activations = self.in_flight(memory, pp_rank, kept)
         weights = (stage.dense.real + stage.expert.real) * sizes.e
+        # the retained inputs are those of micro-batches in flight, counted with their activations
+        retained = persistent.retained_input_bytes(sizes, chunks)
+        moving = transients.pipeline_bytes(sizes) - retained
+        if any(chunk.embedding or chunk.loss for chunk in chunks):
+            moving = moving + transients.batch_bytes(sizes)
         memory.moments = {
-            "backward of the last forward": steady + activations + self.transient(chunks, kept),
+            "backward of the last forward": base + activations + moving + self.transient(chunks, kept),
             "optimizer step": steady + transients.optimizer_step_bytes(sizes, owned),
             "construction": memory.static_bytes - owned * state.total + weights,
         }
@@ -163,7 +171,7 @@ class _Parts:
                 memory.peak_moment = name
             peak = maximum(peak, value)
         memory.peak_allocated_bytes = peak
-        extra = maximum(peak - steady - activations, 0)
+        extra = maximum(peak - base - activations, 0)
         items["transients"] = Item(extra, TRANSIENT, "{extra} B above the kept tensors ({moment})",
                                    {"extra": extra, "moment": memory.peak_moment}, "ledger: transients")  # fmt: skip
         memory.peak_reserved_bytes = allocator.reserved(steady, peak)

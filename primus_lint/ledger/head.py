@@ -82,7 +82,8 @@ def mtp(sizes: Sizes, kind: Kind, checkpointed: bool) -> Tensors:
 def logits_transient_bytes(sizes: Sizes) -> Any:
     """What coexists with the kept loss tensors at the loss: bf16 logits going in, or their bf16 gradient coming out.
 
-    `native` computes exp(logits) in fp32 beside the fp32 copy; the chunked head works on 4,096 tokens at a time.
+    `native` makes exp(logits) beside the fp32 copy, so both and the bf16 logits coexist; the chunked head works on
+    4,096 tokens at a time.
     """
     fusion = sizes.run.kernels.cross_entropy_fusion
     per_token = sizes.V // sizes.tp
@@ -90,4 +91,4 @@ def logits_transient_bytes(sizes: Sizes) -> Any:
         return 4096 * per_token * (sizes.act + 4)
     if fusion == "te":
         return 0 * sizes.S
-    return sizes.S * per_token * sizes.act
+    return sizes.S * per_token * (sizes.act + 4 if fusion == "native" else sizes.act)

@@ -1,53 +1,158 @@
-"""Small things that a rank holds for the whole run: workspaces, tables, buffers of modules."""
+"""What a rank holds for the whole run besides its states: workspaces, tables, cached copies, retained tensors.
+
+Sources: TransformerEngine `get_cublas_workspace`, `get_dummy_wgrad`; PyTorch `parseChosenWorkspaceSize` (one workspace
+per cuBLAS handle, and the autograd thread has a handle of its own); Megatron `GlobalMemoryBuffer`, `set_input_tensor`.
+Checked against `memory_allocated` of ../shared/goldens.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from primus_lint.formula import maximum, where
+from primus_lint.ledger import params
+from primus_lint.ledger.activations.attention import backend
+from primus_lint.ledger.activations.kind import kind_of, mtp_kind
+from primus_lint.ledger.architecture import architecture
+
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
+    from primus_lint.ledger.params import Segment
     from primus_lint.ledger.sizes import Sizes
 
-CUBLAS_WORKSPACE_BYTES = 33_554_432 + 1024  # TransformerEngine on Hopper and later
-HIPBLASLT_WORKSPACE_BYTES = {"gfx942": 33_554_432, "gfx950": 67_108_864}
+MIB = 1 << 20
+GROUPED_STREAMS = 4
+THREADS = 2  # forward and autograd thread: each has its own BLAS handle, hence its own workspace
+SMALL_BYTES = 7 * 512  # step counters, loss scale, RNG seeds: small tensors, one 512-byte block each
 
 
-def workspace_bytes(sizes: Sizes, has_experts: bool) -> Any:
-    """GEMM workspaces of TransformerEngine: one, and one more per stream of grouped GEMMs (4)."""
+def te_workspace_bytes(sizes: Sizes) -> int:
+    """One GEMM workspace of TransformerEngine."""
+    arch = architecture(sizes.run.target.gpu, sizes.run.kernels.vendor)
+    return {"sm80": 4 * MIB, "sm90": 32 * MIB + 1024, "sm100": 32 * MIB + 1024, "gfx942": 32 * MIB}.get(arch, 64 * MIB)
+
+
+def torch_workspace_bytes(sizes: Sizes) -> int:
+    """One BLAS workspace of PyTorch: by `CUBLAS_WORKSPACE_CONFIG` (`:KiB:count`), or the architecture's default."""
+    try:
+        config = sizes.run.args["env_CUBLAS_WORKSPACE_CONFIG"]
+    except KeyError:
+        config = None
+    numbers = [part for part in str(config or "").split(":") if part.isdigit()]
+    if len(numbers) >= 2:
+        pairs = zip(numbers[::2], numbers[1::2], strict=False)
+        return sum(int(size) * int(count) * 1024 for size, count in pairs)
+    arch = architecture(sizes.run.target.gpu, sizes.run.kernels.vendor)
+    if arch.startswith("gfx"):
+        return 128 * MIB
+    return 8 * MIB + 128 * 1024 if arch == "sm80" else 32 * MIB
+
+
+def workspaces(sizes: Sizes, moe: bool, loss: bool) -> dict[str, tuple[Any, str]]:
+    """GEMM workspaces of TransformerEngine (one, and one per stream of grouped GEMMs) and of PyTorch.
+
+    PyTorch's own are allocated where a plain matrix product runs: output layer, local attention, plain experts.
+    """
     run = sizes.run
-    if run.kernels.implementation == "local":
-        return 0
-    grouped = has_experts and run.model.moe is not None and run.model.moe.grouped_gemm
-    if run.kernels.vendor == "rocm":
-        arch = "gfx950" if (run.target.gpu or "").lower().startswith("mi35") else "gfx942"
-        each = HIPBLASLT_WORKSPACE_BYTES[arch]
-    else:
-        each = CUBLAS_WORKSPACE_BYTES
-    return each * (5 if grouped else 1)
+    local = run.kernels.implementation == "local"
+    out: dict[str, tuple[Any, str]] = {}
+    each = te_workspace_bytes(sizes)
+    if not local or moe:  # the router runs a TE GEMM even in the local spec
+        grouped = moe and not local and run.model.moe is not None and run.model.moe.grouped_gemm
+        if run.kernels.turbo_grouped_gemm or (run.model.moe is not None and run.model.moe.legacy_grouped_gemm):
+            grouped = False
+        count = 1 + (GROUPED_STREAMS if grouped else 0) + (2 if run.kernels.tp_comm_overlap else 0)
+        out["TE workspaces"] = (count * each, f"{count} workspaces x {each:,} B")
+    if loss or backend(sizes) in ("unfused", "local"):
+        one = torch_workspace_bytes(sizes)
+        out["torch workspaces"] = (THREADS * one, f"{THREADS} threads x {one:,} B")
+    return out
 
 
 def rope_table_bytes(sizes: Sizes) -> Any:
-    """The rotary table in fp32: seq x head dim (the rotated part for MLA, in each layer's own module)."""
+    """The rotary table in fp32, sequence x rotated dimensions of a head, over the whole sequence."""
     model = sizes.run.model
     if model.mla is not None:
-        return sizes.seq // sizes.cp * model.mla.qk_pos_emb_head_dim * 4
-    if model.position_embedding in ("rope", "yarn"):
-        return sizes.seq // sizes.cp * sizes.d * 4
+        return sizes.seq * model.mla.qk_pos_emb_head_dim * 4
+    if model.position_embedding in ("rope", "yarn", "mrope"):
+        return sizes.seq * int(sizes.d * (sizes.run.args.get("rotary_percent") or 1.0)) * 4
     return 0
 
 
-def gather_buffer_bytes(sizes: Sizes) -> Any:
-    """Megatron's global buffer for gathered inputs of a non-TE column-parallel linear: the output layer under SP."""
-    from primus_lint.formula import where
+def global_buffer_bytes(sizes: Sizes, loss: bool) -> Any:
+    """Megatron's global buffer: the gathered input of a plain column-parallel linear (output layer, local layers) under
+    sequence parallelism, and the score matrix of local attention; the larger of the two."""
+    run = sizes.run
+    local = run.kernels.implementation == "local"
+    out: Any = 0
+    if loss or local:
+        out = where(sizes.sp, sizes.S * sizes.h * sizes.act, 0)
+    if local:
+        out = maximum(out, sizes.mbs * sizes.Aq * (sizes.seq // sizes.cp) ** 2 * sizes.act)
+    return out
 
-    return where(sizes.sp, sizes.S * sizes.h * sizes.act, 0)
+
+def retained_input_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
+    """A pipeline chunk that receives its input keeps the last one, and its gradient, until the next arrives."""
+    receiving = sum(not chunk.embedding for chunk in chunks)
+    each = sizes.T * sizes.h * (4 if sizes.run.precision.fp32_residual else sizes.act)
+    return receiving * 2 * each
+
+
+def dummy_gradient_bytes(sizes: Sizes, segments: list[list[Segment]]) -> Any:
+    """With fused gradient accumulation TE returns a dummy weight gradient: one per distinct weight shape, for ever."""
+    run = sizes.run
+    if not run.optimizer.gradient_accumulation_fusion or run.kernels.implementation == "local":
+        return 0
+    shapes: dict[str, Any] = {}
+    for chunk in segments:
+        for segment in chunk:
+            for param in segment.params:
+                if param.gemm or param.name == "output_layer.weight":
+                    shapes[param.name.rpartition("experts.")[2] + str(param.expert)] = param.numel
+    seen: list[Any] = []
+    total: Any = 0
+    for numel in shapes.values():
+        if isinstance(numel, int) and numel in seen:
+            continue
+        seen.append(numel)
+        total = total + numel * sizes.act
+    return total
+
+
+def fp8_weight_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
+    """FP8 copies of GEMM weights, kept from one micro-batch to the next beside the bf16 weights.
+
+    Data and transpose where the FP8 GEMM needs both layouts (Hopper, and every AMD device); data alone on Blackwell
+    with per-tensor scaling, or with `no_fp8_weight_transpose_cache`. mxfp8 adds a byte per 32 elements to each.
+    """
+    run = sizes.run
+    precision = run.precision
+    if precision.fp8 is None or precision.fp8_param:
+        return 0
+    arch = architecture(run.target.gpu, run.kernels.vendor)
+    copies = 1 if arch == "sm100" and precision.fp8_recipe in ("delayed", "tensorwise") else 2
+    if run.args.get("no_fp8_weight_transpose_cache") or (
+        run.kernels.turbo_gemm and precision.fp8_recipe == "tensorwise"
+    ):
+        copies = 1
+    total: Any = 0
+    for chunk in chunks:
+        kinds = [kind_of(run, layer) for layer in chunk.layers] + [mtp_kind(sizes)] * len(chunk.mtp)
+        for kind in dict.fromkeys(kinds):
+            if kind.low:
+                weights: Any = 0
+                for param in params.layer(sizes, kind.moe):
+                    if param.gemm:
+                        weights = weights + param.numel * param.count
+                total = total + kinds.count(kind) * weights * copies
+    if precision.fp8_recipe == "mxfp8":
+        total = total + total // 32
+    return total
 
 
 def router_buffer_bytes(sizes: Sizes, layers: int) -> Any:
-    """Expert bias and token counters of the routers, fp32 once training runs (counters stay bf16)."""
-    moe = sizes.run.model.moe
-    if moe is None or not moe.expert_bias:
-        return 0
+    """Expert bias (fp32 once training runs) and token counters (bf16) of the routers."""
     return layers * sizes.E * (4 + 2)
 
 
@@ -60,3 +165,19 @@ def moe_layers(sizes: Sizes, chunks: tuple[Chunk, ...]) -> int:
         if chunk.mtp and model.moe is not None and model.moe.layer_is_moe[-1]:
             count += len(chunk.mtp)
     return count
+
+
+def persistent(sizes: Sizes, chunks: tuple[Chunk, ...], segments: list[list[Segment]]) -> dict[str, tuple[Any, str]]:
+    """Name -> (bytes, how) of everything above on one pipeline rank."""
+    moe = moe_layers(sizes, chunks) > 0
+    loss = any(chunk.loss for chunk in chunks)
+    out = workspaces(sizes, moe, loss)
+    out["rope table"] = (rope_table_bytes(sizes), "sequence x rotated dimensions x 4 B")
+    out["global buffer"] = (global_buffer_bytes(sizes, loss), "gathered tokens x hidden, or local score matrix")
+    out["retained pipeline inputs"] = (
+        retained_input_bytes(sizes, chunks), "2 x tokens x hidden per chunk that receives its input",
+    )  # fmt: skip
+    out["dummy weight gradients"] = (dummy_gradient_bytes(sizes, segments), "one per distinct weight shape")
+    out["FP8 weight copies"] = (fp8_weight_bytes(sizes, chunks), "FP8 copies of the GEMM weights")
+    out["small tensors"] = (SMALL_BYTES, "counters, scales, seeds")
+    return {name: value for name, value in out.items() if not (isinstance(value[0], int) and value[0] == 0)}

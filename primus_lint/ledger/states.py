@@ -32,10 +32,15 @@ class Grid(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """All parameters of a pipeline rank."""
+    """All parameters of a pipeline rank, and their list chunk by chunk."""
 
     dense: Grid
     expert: Grid
+    segments: list[list[params.Segment]]
+
+    @property
+    def grids(self) -> tuple[Grid, Grid]:
+        return self.dense, self.expert
 
 
 def stage(sizes: Sizes, pp_rank: int, chunks: tuple[Chunk, ...]) -> Stage:
@@ -53,7 +58,7 @@ def stage(sizes: Sizes, pp_rank: int, chunks: tuple[Chunk, ...]) -> Stage:
                 real = real + buffer.unpadded
                 padded = padded + buffer.numel
         grids.append(Grid(tuple(made), real, padded))
-    return Stage(*grids)
+    return Stage(grids[0], grids[1], segments)
 
 
 def indices(sizes: Sizes, rank: int) -> tuple[int, int]:

@@ -29,10 +29,38 @@ def backward_bytes(sizes: Sizes, moe: bool) -> Any:
     return incoming + maximum(inner, attention)
 
 
+def batch_bytes(sizes: Sizes) -> Any:
+    """The micro-batch on the first and last stage: tokens, labels and positions (int64), loss mask (fp32), and the
+    attention mask that the data loader makes (bytes, sequence x sequence) unless told not to."""
+    rows = sizes.mbs * sizes.seq
+    out = rows * (8 + 8 + 8 + 4)
+    if sizes.run.args.get("create_attention_mask_in_dataloader", True):
+        out = out + rows * sizes.seq
+    return out
+
+
+def pipeline_bytes(sizes: Sizes) -> Any:
+    """Tensors in transfer between stages: the next input and the gradient that is being sent or received."""
+    if sizes.pp == 1:
+        return 0
+    each = sizes.T * sizes.h * (4 if sizes.run.precision.fp32_residual else sizes.act)
+    return (3 if sizes.vpp > 1 else 2) * each
+
+
+def main_gradient_bytes(sizes: Sizes, owned: Any) -> Any:
+    """fp32 gradients of the owned parameters, made when the buffer is not fp32; they stay until the next iteration
+    clears them, so they count in the steady state but not at the peak of a backward."""
+    optimizer = sizes.run.optimizer
+    if sizes.grad == 4 or (optimizer.precision_aware and optimizer.main_grads_dtype != "fp32"):
+        return 0 * owned
+    return 4 * owned
+
+
 def optimizer_step_bytes(sizes: Sizes, owned: Any) -> Any:
-    """Gradients of the owned shard in fp32 when the buffer is not; low-precision moments are raised to fp32."""
+    """Moments that are not fp32 are raised to it for a whole parameter group inside the fused Adam."""
     optimizer = sizes.run.optimizer
     out: Any = 0 * owned
-    if sizes.grad == 2 and not optimizer.precision_aware:
-        out = out + 4 * owned
+    if optimizer.precision_aware:
+        low = (optimizer.exp_avg_dtype != "fp32") + (optimizer.exp_avg_sq_dtype != "fp32")
+        out = out + 4 * low * owned
     return out

@@ -92,7 +92,7 @@ def test_states_of_the_reference_table(row: Row) -> None:
     assert padded * 2 == row.param_buffer
     assert padded * 4 == row.grad_buffer
     assert padded - row.params == row.padding
-    found = sorted(len(buffer.ends) for grid in stage for buffer in grid.buffers)
+    found = sorted(len(buffer.ends) for grid in stage.grids for buffer in grid.buffers)
     assert found == sorted(row.buckets)
     owned = stage.dense.owned(0) + stage.expert.owned(0)
     assert owned * optimizer.state_bytes(sizes).total == row.optimizer

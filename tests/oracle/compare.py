@@ -36,7 +36,7 @@ def ours(pair: Pair) -> dict[str, Any]:
         "main": owned * state.main,
         "exp_avg": owned * state.exp_avg,
         "exp_avg_sq": owned * state.exp_avg_sq,
-        "buckets": sorted((b.numel, len(b.ends)) for g in stage for b in g.buffers),
+        "buckets": sorted((b.numel, len(b.ends)) for g in stage.grids for b in g.buffers),
     }
 
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.formula import where
 from primus_lint.ledger.activations.norms import input_bytes, statistics_bytes
 from primus_lint.ledger.activations.quantize import keeps_original, linear_input, quantized
+from primus_lint.ledger.architecture import architecture
 
 if TYPE_CHECKING:
+    from primus_lint.ir.run import Run
     from primus_lint.ledger.activations.kind import Kind
     from primus_lint.ledger.activations.tensors import Tensors
     from primus_lint.ledger.sizes import Sizes
@@ -62,11 +64,45 @@ def projection_copy(sizes: Sizes, kind: Kind, out: Tensors) -> None:
         out["attention.proj_in"] = quantized(sizes, sizes.S, sizes.Aq * sizes.dv)
 
 
+def backend(sizes: Sizes) -> str:
+    """The attention kernel that runs: "local", "unfused", "flash", "fused" or "turbo".
+
+    TransformerEngine's choice for `auto`: flash-attention before Hopper, cuDNN's fused kernel from Hopper on, except
+    in deterministic runs on Blackwell, where the fused backward is refused. On ROCm the fused (CK) kernel.
+    """
+    run = sizes.run
+    if run.kernels.implementation == "local":
+        return "local"
+    if run.kernels.turbo_attention:
+        return "turbo"
+    asked = run.kernels.attention_backend
+    if asked != "auto":
+        return "unfused" if asked == "local" else asked
+    arch = architecture(run.target.gpu, run.kernels.vendor)
+    if arch == "sm80":
+        return "flash"
+    if arch == "sm100" and (
+        run.args.get("deterministic_mode") or _variable(run, "NVTE_ALLOW_NONDETERMINISTIC_ALGO") == "0"
+    ):
+        return "flash"
+    return "fused"
+
+
+def _variable(run: Run, name: str) -> str | None:
+    """An environment variable of the ranks, as text; None when it is not known."""
+    try:
+        value = run.args["env_" + name]
+    except KeyError:
+        return None
+    return None if value is None else str(value)
+
+
 def core(sizes: Sizes, q: Any, k: Any, v: Any, output: Any) -> Tensors:
     """The core attention of one layer, by backend."""
-    if sizes.run.kernels.implementation == "local" or sizes.run.kernels.attention_backend in ("unfused", "local"):
-        return scores(sizes, q, output)
     run = sizes.run
+    kernel = backend(sizes)
+    if kernel in ("local", "unfused"):
+        return scores(sizes, q, output)
     out: Tensors = {
         "attention.q": q,
         "attention.k": k,
@@ -75,7 +111,7 @@ def core(sizes: Sizes, q: Any, k: Any, v: Any, output: Any) -> Tensors:
         "attention.lse": sizes.S * sizes.Aq * 4,
     }
     comm = run.parallel.cp_comm_type
-    if run.kernels.turbo_attention:
+    if kernel == "turbo":
         out["attention.rng"] = RNG_BYTES
         out["attention.out_copy"] = where(sizes.cp > 1, output, 0)
         return out
@@ -85,7 +121,7 @@ def core(sizes: Sizes, q: Any, k: Any, v: Any, output: Any) -> Tensors:
         out["attention.sequence_ends"] = where(sizes.cp > 1, 8, 0)
     if comm in ("a2a", "all_gather", "a2a+p2p"):
         out["attention.out_copy"] = where(sizes.cp > 1, output, 0)
-    if run.kernels.attention_backend == "flash":
+    if kernel == "flash":
         # the flash-attention package works in b-s-h-d: with several sequences the output is transposed into a copy
         out["attention.out_copy"] = out.get("attention.out_copy", 0) + where(sizes.mbs > 1, output, 0)
     return out
