@@ -164,8 +164,8 @@ class Device:
     def collective(self, operation: str, volume_bytes: Any, group: Group, kind: str = cost.TP) -> Pair:
         """Seconds of a collective over `group`. `volume_bytes` is the full tensor: the output of a gather, the input of
         a scatter or reduction; of an all-to-all, what one rank sends in all (its own part included)."""
-        if is_scalar(group.size) and group.size == 1:
-            return cost.ZERO  # what the model gives as well, at less work
+        if (is_scalar(group.size) and group.size == 1) or (is_scalar(volume_bytes) and volume_bytes == 0):
+            return cost.ZERO  # no such collective
         seconds = collectives.time_s(self.accelerator, self.node, operation, volume_bytes, group.size, group.per_node)
         pair = self._pair(kind, seconds)
         arrival = (ARRIVAL_S[0] + ARRIVAL_S[1] * (group.per_node - 1)) * ((group.size > 1) * 1)
