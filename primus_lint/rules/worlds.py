@@ -85,9 +85,7 @@ def _batches(names: Namespace) -> Iterator[tuple[int, int]]:
     newer = names["version"] == "d98e8a64"
     schedule = names.get("step_batch_size_schedule")
     fixed = names["global_batch_size"]
-    if schedule is not None:
-        yield names["first_batch"], names["micro_batch_size"]
-    elif fixed is not None and not names.get("decrease_batch_size_if_needed"):
+    if schedule is not None or (fixed is not None and not names.get("decrease_batch_size_if_needed")):
         yield names["first_batch"], names["micro_batch_size"]
     evaluation = names.get("eval_global_batch_size")
     if newer and (evaluation is not None or fixed is not None):

@@ -62,7 +62,7 @@ def expected(args: dict[str, Any], version: str, limit: int) -> list[int]:
         count = batch // (mbs * ranks)
         if count < 1:
             continue
-        if virtual > 1 and (count < pp or 0 < count % pp):
+        if virtual > 1 and (count < pp or count % pp):
             continue
         legal.append(world)
     return legal

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.lower.megatron import adjust, batch, features, turbo  # the last three register their symbols
+# All but the first register their symbols.
+from primus_lint.lower.megatron import adjust, attention, batch, features, stages, turbo
 from primus_lint.lower.megatron.aliases import aliases
 from primus_lint.lower.megatron.build import build_run, vendor_of
 from primus_lint.lower.megatron.namespace import Namespace
 from primus_lint.lower.megatron.tables import defaults, keys
 
-assert batch and features and turbo
+assert attention and batch and features and stages and turbo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,10 +87,8 @@ def lower(
     if framework == "primus-megatron":
         changes += adjust.primus(args, set(section.values))
     given = dict(args)
-    try:
+    with suppress(TypeError, KeyError):  # a wrong type: the key rules report it, and no typed recipe is built
         changes += adjust.megatron(args, version)
-    except (TypeError, KeyError):
-        pass  # a wrong type: the key rules report it, and no typed recipe is built
     names = namespace(args, given, target, version, framework, env, stack)
     run = build_run(names, section, target, version, framework)
     return Lowered(names, changes, run, section, target, version, framework)

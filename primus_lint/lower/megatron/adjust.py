@@ -259,10 +259,10 @@ def _optimizer(args: dict[str, Any], head: bool, put: Put) -> None:
                 "this optimizer is distributed layer by layer")  # fmt: skip
             put("distributed-optimizer-off", "use_distributed_optimizer", False, "optimizer",
                 "this optimizer is distributed layer by layer instead")  # fmt: skip
-    if args.get("async_save") and not args.get("use_persistent_ckpt_worker"):
-        if (args.get("ckpt_format") or "torch_dist") != "torch":
-            put("async-save-off", "async_save", False, "use_persistent_ckpt_worker",
-                "async_save is switched off without use_persistent_ckpt_worker", "D09")  # fmt: skip
+    persistent = args.get("use_persistent_ckpt_worker") or args.get("ckpt_format") == "torch"
+    if args.get("async_save") and not persistent:
+        put("async-save-off", "async_save", False, "use_persistent_ckpt_worker",
+            "async_save is switched off without use_persistent_ckpt_worker", "D09")  # fmt: skip
     if head and args.get("freeze_all_layers"):
         for key in ("use_distributed_optimizer", "overlap_param_gather"):
             if args.get(key):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from primus_lint.lower.megatron.tables import keys
 
@@ -10,7 +10,7 @@ from primus_lint.lower.megatron.tables import keys
 _RENAMED = {"enable_gloo_process_groups": "use_gloo_process_groups"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def aliases(version: str) -> dict[str, str]:
     """Flag name -> argument (dest) that it sets, where the two differ; flags that switch off are not names of it."""
     table = keys(version)

@@ -62,9 +62,9 @@ def schedule_problem(v: Namespace) -> str:
         return "it is empty"
     if entries[0][0] != 0:
         return "the first threshold must be 0"
-    for (before, _), (after, _) in zip(entries, entries[1:], strict=False):
-        if after <= before:
-            return f"two thresholds fall on sample {after}"
+    thresholds = [threshold for threshold, _ in entries]
+    if len(set(thresholds)) < len(thresholds):
+        return "two thresholds fall on the same sample"
     return "" if all(size > 0 for _, size in entries) else "a batch is not positive"
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.lower.megatron.namespace import evaluate_pattern
 from primus_lint.lower.megatron.aliases import aliases
+from primus_lint.lower.megatron.namespace import evaluate_pattern
 from primus_lint.lower.megatron.tables import keys
 from primus_lint.rules.engine import make, words
 from primus_lint.rules.functions import as_list

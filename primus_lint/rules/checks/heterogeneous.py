@@ -49,7 +49,9 @@ class _Contradiction(ValueError):
 def _expected(data: dict[str, Any]) -> dict[str, Any]:
     """Argument -> value that the file asks for. Raises _Contradiction for a file that contradicts itself."""
     if data["hidden_act"] != "silu":
-        raise _Contradiction(f"the heterogeneous layer description has hidden_act {data['hidden_act']}; only silu works")
+        raise _Contradiction(
+            f"the heterogeneous layer description has hidden_act {data['hidden_act']}; only silu works"
+        )
     sizes = [block["attention"]["n_heads_in_group"] for block in data["block_configs"]]
     sizes = [size for size in sizes if size is not None]
     if len(set(sizes)) > 1:
