@@ -35,6 +35,11 @@ KEY_FACTS = (
     "in", "sft", "megatron_default", "code_default", "primus", "type_default", "ge", "gt", "le", "lt", "since", "block",
     "recipes", "from",
 )  # fmt: skip
+# Classes that Megatron fills from whatever of their fields it finds on the arguments, flags or not.
+FILLED_CLASSES = (
+    "ModelParallelConfig", "TransformerConfig", "MLATransformerConfig", "HeterogeneousTransformerConfig",
+    "OptimizerConfig", "AdamOptimizerConfig", "SGDOptimizerConfig", "DistributedDataParallelConfig",
+)  # fmt: skip
 REMOVED_FACTS = ("flags", "state", "to", "note", "first", "gone")
 
 
@@ -74,16 +79,28 @@ def key_table(source: dict[str, Any], extra: tuple[str, ...]) -> dict[str, Any]:
     return table
 
 
+def config_fields(classes: dict[str, Any], commit: str) -> dict[str, Any]:
+    """Fields of the config classes that are filled by name: keys that work although no flag sets them."""
+    table: dict[str, Any] = {"framework": "megatron-config", "repo": classes["repo"], "commit": commit, "keys": {}}
+    for name in FILLED_CLASSES:
+        for field, entry in classes.get(f"{commit}:{name}", {}).items():
+            if not field.startswith("_"):
+                table["keys"].setdefault(field, facts(entry, ("type", "default", "state")))
+    return table
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--from", dest="source", required=True, help="folder of the catalogue of keys")
     arguments.add_argument("--to", default=os.path.join(ROOT, "schemas"))
     options = arguments.parse_args()
     loaded: dict[str, Any] = {}
-    for name in (*TABLES, "models"):
+    for name in (*TABLES, "models", "megatron-config-classes"):
         with open(os.path.join(options.source, name + ".json"), encoding="utf-8") as file:
             loaded[name] = json.load(file)
     outputs = {target: key_table(loaded[name], extra) for name, (target, extra) in TABLES.items()}
+    for commit in ("d3528a21", "d98e8a64"):
+        outputs["megatron-config/" + commit] = config_fields(loaded["megatron-config-classes"], commit)
     parser = outputs["megatron/d3528a21"]["keys"]  # knows which keys take lists; Primus does not enforce choices
     primus = {
         key: {**entry, **facts(parser.get(key, {}), ("nargs",))}
