@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import lcm, maximum, round_up, where
-from primus_lint.ir.layout import LayoutError, Stages, split_counts, stages_from_counts, stages_from_layout, units_of
-from primus_lint.lower.megatron import hybrid
+from primus_lint.formula import lcm, round_up, where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
