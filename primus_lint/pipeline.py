@@ -15,13 +15,14 @@ from primus_lint.source.text import SourceText
 from primus_lint.target import Assumed, resolve_target
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from primus_lint.hardware import Accelerator
     from primus_lint.ir.run import Run, Target
     from primus_lint.ledger import Ledger
     from primus_lint.projection import Projection
     from primus_lint.readers.document import ResolvedDocument, Section
+    from primus_lint.rules.catalogue import Entry
     from primus_lint.rules.finding import Finding
     from primus_lint.settings import Settings
 
@@ -74,6 +75,7 @@ class Subject:
         self.framework = "primus-megatron" if document.format.startswith("primus") else "megatron"
         self.env: Mapping[str, str] | None = None  # the whole environment of a rank; None: what the launcher sets
         self.stack: Mapping[str, Any] | None = None  # arch, te, torch, where known
+        self.wanted: Callable[[Entry], bool] | None = None  # which rules below error level are worth a wording
         if document.env and document.format != "batch":
             from primus_lint.lower.megatron import launcher_env
 
@@ -100,7 +102,7 @@ class Subject:
         """Findings of the framework's conditions, the earliest failing stage first."""
         from primus_lint.rules.engine import check
 
-        return check(self.lowered)
+        return check(self.lowered, self.wanted)
 
     @cached_property
     def computable(self) -> bool:
@@ -189,8 +191,17 @@ def check_source(source: SourceText, options: Options, settings: Settings | None
         checked.subjects = [
             Subject(document, section, target, version, checked.assumed) for section in document.sections
         ]
+        for subject in checked.subjects:
+            subject.wanted = wanted_rules(source.path, settings)
     checked.findings = judge(checked, settings)
     return checked
+
+
+def wanted_rules(path: str, settings: Settings | None) -> Callable[[Entry], bool]:
+    """Whether a rule is shown in a file; an unwanted one need not be worded."""
+    from primus_lint.rules.select import selected
+
+    return lambda entry: selected(entry.code, entry.name, entry.severity, path, settings)
 
 
 def framework_version(options: Options, settings: Settings | None, document: ResolvedDocument) -> str:

@@ -26,6 +26,7 @@ class Entry(NamedTuple):
     check: str | None
     severity: str
     name: str
+    profile: str
 
 
 def _newest(root: str) -> float:
@@ -99,6 +100,12 @@ def codes_by_name() -> dict[str, str]:
         table[entry.code] = entry.code
         table[entry.name] = entry.code
     return table
+
+
+@cache
+def by_code() -> dict[str, Entry]:
+    """Code -> rule, without its texts."""
+    return {entry.code: entry for entry in entries()}
 
 
 @cache

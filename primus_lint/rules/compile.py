@@ -166,7 +166,7 @@ def compile_rules(root: str, extra: list[str] | None = None) -> tuple[list[dict[
             lines.append(
                 f"TABLE.append(({rule['code']!r}, {tuple(rule['frameworks'])!r}, {versions.get('since')!r}, "
                 f"{versions.get('until')!r}, {STAGES.index(rule['stage'])}, {tuple(rule['names'])!r}, {function}, "
-                f"{rule.get('check')!r}, {rule['severity']!r}, {rule['name']!r}))"
+                f"{rule.get('check')!r}, {rule['severity']!r}, {rule['name']!r}, {rule['profile']!r}))"
             )
     return rules, "\n".join(scalar) + "\n", "\n".join(array) + "\n"
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from primus_lint.lower.megatron import Lowered
 
+    Wanted = Callable[[catalogue.Entry], bool]
+
 # What "cannot be decided" looks like: an operand is None (unknown) or of a wrong type. The key rules report the latter.
 UNDECIDED = (TypeError, KeyError, ZeroDivisionError, ValueError, IndexError, AttributeError, OverflowError)
 
@@ -26,12 +28,12 @@ def violated(function: Callable[[Any], Any], names: Any) -> bool | None:
         return None
 
 
-def check_conditions(lowered: Lowered, *, world: bool | None = None) -> list[Finding]:
-    """Findings of all conditions. `world`: only rules that do (True) or do not (False) depend on the world size."""
+def check_conditions(lowered: Lowered, wanted: Wanted | None = None) -> list[Finding]:
+    """Findings of all conditions; of the ones that are no errors, only of the wanted rules."""
     found = []
     names = lowered.namespace
     for entry in catalogue.applicable(lowered.framework, lowered.version):
-        if entry.function is None or (world is not None and uses_world(entry.names) is not world):
+        if entry.function is None or not (entry.severity == "error" or wanted is None or wanted(entry)):
             continue
         if violated(entry.function, names):
             found.append(word(entry.code, lowered))
@@ -159,9 +161,9 @@ def _fix(item: dict[str, Any], names: Any) -> Fix | None:
     return Fix(title, item["safety"], tuple(changes))
 
 
-def check(lowered: Lowered) -> list[Finding]:
+def check(lowered: Lowered, wanted: Wanted | None = None) -> list[Finding]:
     """All findings of a lowered section that need nothing but its arguments, the earliest failing stage first."""
-    found = check_conditions(lowered)
+    found = check_conditions(lowered, wanted)
     for entry in catalogue.applicable(lowered.framework, lowered.version):
         if entry.check is not None and entry.check.startswith("args:"):
             found += run_check(entry, lowered)

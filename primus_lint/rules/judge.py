@@ -26,7 +26,7 @@ def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
         for finding in findings_of(subject):
             locate(finding, subject)
             findings.append(finding)
-    findings = [finding for finding in findings if selected(finding, checked.path, settings)]
+    findings = [f for f in findings if selected(f.code, f.name, f.severity, checked.path, settings)]
     findings += suppress(findings, checked, settings)
     findings.sort(key=_order)
     return findings

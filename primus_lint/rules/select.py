@@ -7,45 +7,43 @@ from typing import TYPE_CHECKING
 from primus_lint.rules import catalogue
 
 if TYPE_CHECKING:
-    from primus_lint.rules.finding import Finding
     from primus_lint.settings import Settings
 
 PROFILES = ("legal", "recommended", "all")
 
 
-def selected(finding: Finding, path: str, settings: Settings | None) -> bool:
-    """Whether a finding is wanted. Reading problems that stop the run are always shown."""
+def selected(code: str, name: str, severity: str, path: str, settings: Settings | None) -> bool:
+    """Whether findings of a rule are wanted in a file. Reading problems that stop the run are always shown."""
     if settings is None:
-        return in_profile(finding, "recommended")
-    if finding.severity == "error" and finding.code.startswith("S"):
+        return in_profile(code, "recommended")
+    if severity == "error" and code.startswith("S"):
         return True
-    chosen = _specificity(settings.extend_select, finding)
+    chosen = _specificity(settings.extend_select, code, name)
     if settings.select:
-        chosen = max(chosen, _specificity(settings.select, finding))
+        chosen = max(chosen, _specificity(settings.select, code, name))
         wanted = chosen > 0
     else:
-        wanted = chosen > 0 or in_profile(finding, settings.profile or "recommended")
-    if _specificity(settings.ignore, finding) > chosen or (chosen == 0 and _specificity(settings.ignore, finding) > 0):
+        wanted = chosen > 0 or in_profile(code, settings.profile or "recommended")
+    ignored = _specificity(settings.ignore, code, name)
+    if ignored > chosen or (chosen == 0 and ignored > 0):
         wanted = False
-    if _specificity(settings.ignored_in(path), finding) > 0:
-        wanted = False
-    return wanted
+    return wanted and _specificity(settings.ignored_in(path), code, name) == 0
 
 
-def in_profile(finding: Finding, profile: str) -> bool:
-    rule = catalogue.facts().get(finding.code)
-    own = "recommended" if rule is None else rule["profile"]
+def in_profile(code: str, profile: str) -> bool:
+    entry = catalogue.by_code().get(code)
+    own = "recommended" if entry is None else entry.profile
     return PROFILES.index(own) <= PROFILES.index(profile)
 
 
-def _specificity(patterns: tuple[str, ...] | list[str], finding: Finding) -> int:
-    """How specifically a list of codes, prefixes and names selects a finding: 0 not at all."""
+def _specificity(patterns: tuple[str, ...] | list[str], code: str, name: str) -> int:
+    """How specifically a list of codes, prefixes and names selects a rule: 0 not at all."""
     best = 0
     for pattern in patterns:
         if pattern == "ALL":
             best = max(best, 1)
-        elif pattern in (finding.name, finding.code):
+        elif pattern in (name, code):
             best = max(best, 100)
-        elif pattern[:1].isupper() and finding.code.startswith(pattern):
+        elif pattern[:1].isupper() and code.startswith(pattern):
             best = max(best, 1 + len(pattern))
     return best

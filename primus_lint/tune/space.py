@@ -103,9 +103,10 @@ def checkpoint_opens(run: Run, tp: int) -> bool:
     """Whether a checkpoint of the recipe opens at another tensor-parallel size: the padded vocabulary must not change."""
     vocabulary = run.model.vocab_size
     if vocabulary is None:
-        return tp == run.parallel.tp
+        return bool(tp == run.parallel.tp)
     divisor = run.model.vocab_divisor
-    return bool(round_up(vocabulary, divisor * tp) == round_up(vocabulary, divisor * run.parallel.tp))
+    now, then = round_up(vocabulary, divisor * run.parallel.tp), round_up(vocabulary, divisor * tp)
+    return bool(now == then)
 
 
 def checkpoint_pins(given: dict[str, Any]) -> frozenset[str]:
