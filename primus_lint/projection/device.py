@@ -37,7 +37,8 @@ PART_DEVIATION = 0.05 / 2.85
 # A collective inside a training step starts when the last rank arrives, through the framework's stream handling. SimuMax's
 # fits on 8 x B200 in PyTorch (all-gather 23 + 9.2(n-1) us, reduce-scatter 26 + 8.0(n-1), all-reduce 22 + 11(n-1)) lie that
 # much above the bare library's latency (9 us for 2 ranks, 18 us for 8).
-ARRIVAL_S = (15e-6, 8e-6)  # once, and for every further rank of the domain
+ARRIVAL_S = (15e-6, 8e-6)  # once, and for every further rank of the domain up to ARRIVAL_RANKS, where the fit ends
+ARRIVAL_RANKS = 8
 _FP8_RECIPES = {"blockwise": "fp8_blockwise", "mxfp8": "mxfp8"}
 
 
@@ -168,7 +169,7 @@ class Device:
             return cost.ZERO  # no such collective
         seconds = collectives.time_s(self.accelerator, self.node, operation, volume_bytes, group.size, group.per_node)
         pair = self._pair(kind, seconds)
-        arrival = (ARRIVAL_S[0] + ARRIVAL_S[1] * (group.per_node - 1)) * ((group.size > 1) * 1)
+        arrival = (ARRIVAL_S[0] + ARRIVAL_S[1] * (minimum(group.per_node, ARRIVAL_RANKS) - 1)) * ((group.size > 1) * 1)
         return pair[0] + arrival, pair[1] + arrival * 0.5
 
     def send(self, volume_bytes: Any, group: Group) -> Pair:
