@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum
-from primus_lint.ledger import allocator, device, head, optimizer, persistent, states, transients
+from primus_lint.ledger import allocator, device, head, optimizer, persistent, sharding, states, transients
 from primus_lint.ledger.inflight import compositions
 from primus_lint.ledger.result import (
     ACTIVATION,
@@ -25,6 +25,7 @@ from primus_lint.ledger.stage_activations import Activations
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
     from primus_lint.ir.run import Run
+    from primus_lint.ledger.sharding import Holding
     from primus_lint.ledger.stage_activations import ChunkBytes
     from primus_lint.ledger.states import Stage
 
@@ -88,33 +89,31 @@ class _Parts:
         stage = states.stage(sizes, pp_rank, chunks)
         kept = [self.activations.chunk(chunk) for chunk in chunks]
         per_stage = sizes.tp * sizes.cp * sizes.dp
-        if run.optimizer.sharding != "distributed":
-            shards = [("all", stage.dense.real, stage.expert.real, per_stage)]
+        held = (sharding.holding(sizes, stage.dense), sharding.holding(sizes, stage.expert))
+        first, last = (held[0].first, held[1].first), (held[0].last, held[1].last)
+        muon = sizes.scalar and optimizer.layer_wise(sizes)
+        if not muon and (not sizes.scalar or first == last):
+            shards = [("all", *first, per_stage)]
         else:
-            first = (stage.dense.owned(0), stage.expert.owned(0))
-            last = (stage.dense.owned(stage.dense.last_index), stage.expert.owned(stage.expert.last_index))
-            if not sizes.scalar or first == last:
-                shards = [("all", *first, per_stage)]
-            else:
-                shards = [("first", *first, per_stage - sizes.tp), ("last", *last, sizes.tp)]
-        common = self.common_items(chunks, stage)
+            shards = [("first", *first, per_stage - sizes.tp), ("last", *last, sizes.tp)]
+            shards = [shard for shard in shards if shard[3] > 0]
+        common = self.common_items(chunks, stage, held)
         return [self.account(pp_rank, shard, chunks, stage, kept, common) for shard in shards]
 
-    def common_items(self, chunks: tuple[Chunk, ...], stage: Stage) -> dict[str, Item]:
+    def common_items(self, chunks: tuple[Chunk, ...], stage: Stage, held: tuple[Holding, Holding]) -> dict[str, Item]:
         """Items that do not depend on the data-parallel index."""
         sizes, run = self.sizes, self.run
         items: dict[str, Item] = {}
-        for name, grid in (("dense", stage.dense), ("expert", stage.expert)):
+        for name, grid, mine in (("dense", stage.dense, held[0]), ("expert", stage.expert, held[1])):
             if not grid.buffers:
                 continue
-            stored = grid.padded if run.optimizer.sharding == "distributed" else grid.real
             items[f"weights {name}"] = Item(
-                stored * sizes.e, STATIC, "{stored} elements x {e} B ({padding} of padding)",
-                {"stored": stored, "e": sizes.e, "padding": stored - grid.real}, "ledger rule 2: parameter buffer",
+                mine.weights * sizes.e, STATIC, "{stored} stored of {real} elements x {e} B",
+                {"stored": mine.weights, "e": sizes.e, "real": grid.real}, "ledger rule 2: parameter buffer",
             )  # fmt: skip
             items[f"gradients {name}"] = Item(
-                grid.padded * sizes.grad, STATIC, "{padded} elements x {g} B",
-                {"padded": grid.padded, "g": sizes.grad}, "ledger rule 2: gradient buffer",
+                mine.gradients * sizes.grad, STATIC, "{stored} elements x {g} B",
+                {"stored": mine.gradients, "g": sizes.grad}, "ledger rule 2: gradient buffer",
             )  # fmt: skip
         moe = persistent.moe_layers(sizes, chunks)
         if moe and run.model.moe is not None and run.model.moe.expert_bias:
@@ -135,14 +134,9 @@ class _Parts:
         position, dense, expert, count = shard
         owned = dense + expert
         items = {name: item for name, item in common.items() if item.group == STATIC}
-        for name, each in zip(("main parameters", "moment 1", "moment 2"), state, strict=True):
-            if each:
-                items[f"optimizer {name}"] = Item(
-                    owned * each, STATIC, "({dense} dense + {expert} expert) owned elements x {each} B",
-                    {"dense": dense, "expert": expert, "each": each}, "ledger rule 3",
-                )  # fmt: skip
-        items.update((name, item) for name, item in common.items() if item.group != STATIC)
         last = position == "last"
+        items.update(self.state_items(stage, dense, expert, last))
+        items.update((name, item) for name, item in common.items() if item.group != STATIC)
         slack = allocator.state_slack_bytes(sizes, stage, state, lambda grid: grid.last_index if last else 0)
         items["unsplit blocks"] = Item(
             slack, PERSISTENT, "what the blocks of weights, buffers and states hold beyond their tensors", {},
@@ -151,6 +145,7 @@ class _Parts:
         memory = RankMemory(pp_rank, position, count, items)
         memory.static_bytes = memory.total(STATIC)
         base = memory.static_bytes + memory.total(PERSISTENT)
+        states_bytes = sum(item.bytes for name, item in items.items() if name.startswith("optimizer "))
         main_gradients = transients.main_gradient_bytes(sizes, owned)
         steady = memory.steady_allocated_bytes = base + main_gradients
         activations = self.in_flight(memory, pp_rank, kept)
@@ -161,9 +156,9 @@ class _Parts:
         if any(chunk.embedding or chunk.loss for chunk in chunks):
             moving = moving + transients.batch_bytes(sizes)
         memory.moments = {
-            "backward of the last forward": base + activations + moving + self.transient(chunks, kept),
+            "backward of the last forward": base + activations + moving + self.transient(chunks, kept, stage),
             "optimizer step": steady + transients.optimizer_step_bytes(sizes, owned),
-            "construction": memory.static_bytes - owned * state.total + weights,
+            "construction": memory.static_bytes - states_bytes + weights,
         }
         peak: Any = 0
         for name, value in memory.moments.items():
@@ -179,6 +174,30 @@ class _Parts:
                                   {"v": memory.peak_reserved_bytes - peak}, "ledger: allocator")  # fmt: skip
         self.outside(memory)
         return memory
+
+    def state_items(self, stage: Stage, dense: Any, expert: Any, last: bool) -> dict[str, Item]:
+        """Main parameters and moments of a rank."""
+        sizes, state = self.sizes, self.state
+        out: dict[str, Item] = {}
+        source = "ledger rule 3"
+        if self.run.optimizer.name in optimizer.MUON:
+            matrices, others = optimizer.muon_elements(sizes, stage, last)
+            counts = {"m": matrices, "o": others}
+            out["optimizer main parameters"] = Item(
+                (matrices + others) * 4, STATIC, "({m} Muon + {o} Adam) owned elements x 4 B", counts, source
+            )
+            out["optimizer moments"] = Item(
+                matrices * 4 + others * 8, STATIC, "{m} Muon elements x 4 B + {o} Adam elements x 8 B", counts, source
+            )
+            return out
+        owned = {"dense": dense, "expert": expert}
+        for name, each in zip(("main parameters", "moment 1", "moment 2"), state, strict=True):
+            if each:
+                out[f"optimizer {name}"] = Item(
+                    (dense + expert) * each, STATIC, "({dense} dense + {expert} expert) owned elements x {each} B",
+                    {**owned, "each": each}, source,
+                )  # fmt: skip
+        return out
 
     def outside(self, memory: RankMemory) -> None:
         """Context and communicators: the band of the device bytes."""
@@ -196,7 +215,7 @@ class _Parts:
         memory.device_low_bytes = memory.peak_allocated_bytes + low + groups * comm_low
         memory.device_high_bytes = memory.peak_reserved_bytes + high + groups * comm_high
 
-    def transient(self, chunks: tuple[Chunk, ...], kept: list[ChunkBytes]) -> Any:
+    def transient(self, chunks: tuple[Chunk, ...], kept: list[ChunkBytes], stage: Stage) -> Any:
         """The largest working set of a backward on this rank: a layer's, or the loss's."""
         out: Any = 0
         for chunk, found in zip(chunks, kept, strict=True):
@@ -204,7 +223,7 @@ class _Parts:
                 out = maximum(out, transients.backward_bytes(self.sizes, kind.moe) + found.working)
             if chunk.loss:
                 out = maximum(out, head.logits_transient_bytes(self.sizes))
-        return out
+        return out + sharding.gathered_bytes(self.sizes, chunks, stage)
 
     def in_flight(self, memory: RankMemory, pp_rank: int, kept: list[ChunkBytes]) -> Any:
         """Add the activation items of the heaviest composition; returns their sum."""

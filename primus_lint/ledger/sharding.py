@@ -1,0 +1,83 @@
+"""Who holds what of weights, gradients and optimizer state, by `sharding` of the recipe.
+
+none               whole weights and gradients, whole states
+distributed        padded weight and gradient buffers, states of the rank's slice of every bucket
+fsdp2              torch FSDP2: weights, gradients and states split over the data-parallel group, unit by unit
+megatron-fsdp      by strategy: `optim` splits the states, `optim_grads` the gradients too, `optim_grads_params` all
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from primus_lint.formula import ceil_div, maximum
+from primus_lint.ledger import params
+from primus_lint.ledger.activations.kind import kind_of, mtp_kind
+
+if TYPE_CHECKING:
+    from primus_lint.ir.layout import Chunk
+    from primus_lint.ledger.sizes import Sizes
+    from primus_lint.ledger.states import Grid, Stage
+
+
+class Holding(NamedTuple):
+    """Elements of one grid on a rank: stored weights (padding included), stored gradients, owned states."""
+
+    weights: Any
+    gradients: Any
+    first: Any  # states of data-parallel index 0
+    last: Any  # states of the last index
+
+
+def holding(sizes: Sizes, grid: Grid) -> Holding:
+    """What a rank stores of one grid."""
+    optimizer = sizes.run.optimizer
+    if not grid.buffers:
+        return Holding(0, 0, 0, 0)
+    if optimizer.sharding == "distributed":
+        return Holding(grid.padded, grid.padded, grid.owned(0), grid.owned(grid.last_index))
+    if optimizer.sharding == "none":
+        return Holding(grid.real, grid.real, grid.real, grid.real)
+    group = grid.buffers[0].group
+    if optimizer.sharding == "fsdp2":
+        group = maximum(group // optimizer.replicate_degree, 1)
+        share = ceil_div(grid.real, group)
+        return Holding(share, share, share, share)
+    share = ceil_div(grid.real, group)
+    strategy = optimizer.fsdp_strategy
+    weights = share if strategy == "optim_grads_params" else grid.real
+    gradients = share if strategy in ("optim_grads", "optim_grads_params") else grid.real
+    states = grid.real if strategy == "no_shard" else share
+    return Holding(weights, gradients, states, states)
+
+
+def gathers_weights(sizes: Sizes) -> bool:
+    """Whether weights are split, so that units are gathered for the moment of their use."""
+    optimizer = sizes.run.optimizer
+    whole = optimizer.sharding == "megatron-fsdp" and optimizer.fsdp_strategy != "optim_grads_params"
+    return optimizer.sharding in ("fsdp2", "megatron-fsdp") and not whole
+
+
+def gathered_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any:
+    """Gathered units during a backward: the one in use, the prefetched one, and the gradient of the one in use.
+
+    Units are the transformer layers, and embedding and output layer of their own.
+    """
+    if not gathers_weights(sizes):
+        return 0
+    run = sizes.run
+    kinds = [kind_of(run, layer) for chunk in chunks for layer in chunk.layers]
+    kinds += [mtp_kind(sizes) for chunk in chunks for _ in chunk.mtp]
+    largest: Any = 0
+    for moe in {kind.moe for kind in kinds}:
+        unit: Any = 0
+        for param in params.layer(sizes, moe):
+            unit = unit + param.numel * param.count
+        largest = maximum(largest, unit)
+    ends: Any = 0
+    for chunk in stage.segments:
+        for segment in chunk:
+            if segment.name in ("embedding", "output layer"):
+                ends = maximum(ends, segment.params[0].numel)
+    in_use = maximum(largest, ends)
+    return (in_use + largest) * sizes.e + in_use * sizes.e
