@@ -20,6 +20,7 @@ from primus_lint.lower.megatron import lower
 from primus_lint.projection import project, why_not
 from primus_lint.readers.batch import RequestError, read_batch
 
+from .ground_truth_blog import assumed
 from .ground_truth_rows import RECOMPUTE, Row, build
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def run(paths: list[Path]) -> dict[str, Any]:
     scored = [score(row) for row in rows]
     calibrated(scored)
     figures = summary(scored)
+    figures["assumed"] = assumed(rows, recipe)
     for row in scored:
         row.pop("recipe", None)
     show(figures)
@@ -297,5 +299,10 @@ def show(figures: dict[str, Any]) -> None:
     print(
         f"memory: n {figures['memory_n']}, MAPE {figures['memory_mape_exact_kinds']}; verdicts {figures['oom_confusion']}"
     )
+    for one in figures["assumed"]:
+        print(
+            f"assumed {one['id']} {one['model']} {one['precision']} {one['gpus']} GPUs: measured {one['measured']:,.0f}, "
+            f"projected {one['projected']:,.0f} ({one['error']:+.1%}), interval {one['interval'][0]:,.0f} to {one['interval'][1]:,.0f}"
+        )
     for reason, count in sorted(figures["abstained"].items(), key=lambda item: -item[1]):
         print(f"  abstained {count:5}: {reason}")
