@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     Wanted = Callable[[catalogue.Entry], bool]
 
+# Names of the namespace that no recipe sets (nor the environment's `env_NAME`).
+NOT_KEYS = frozenset(("world_size", "gpus_per_node", "framework", "version", "vendor", "arch", "te", "torch", "device"))
 # What "cannot be decided" looks like: an operand is None (unknown) or of a wrong type. The key rules report the latter.
 UNDECIDED = (TypeError, KeyError, ZeroDivisionError, ValueError, IndexError, AttributeError, OverflowError)
 
@@ -82,7 +84,7 @@ def rule_keys(rule: dict[str, Any], lowered: Lowered) -> tuple[str, ...]:
         for name in rule["names"]:
             base = name[6:] if name.startswith("given_") else name
             for key in KEYS_OF.get(base, (base,)):
-                if key not in keys and key != "world_size":
+                if key not in keys and key not in NOT_KEYS and not key.startswith("env_"):
                     keys.append(key)
     at = rule.get("at")
     if at is not None:
