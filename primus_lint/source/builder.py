@@ -68,6 +68,9 @@ class TreeBuilder:
 
     def run(self) -> None:
         """Read the text to its end, or to what stops it: then there are no roots and the last problem says why."""
+        if self.text.startswith("\ufeff"):  # behind the one that is no part of the text; libyaml's places would be off
+            self._problem("yaml-syntax", "a second byte order mark at the beginning of the file", Span(0, 1))
+            return
         try:
             self._read()
             if "\t" in self.text or "\ufeff" in self.text:

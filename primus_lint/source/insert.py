@@ -138,21 +138,31 @@ def _into(doc: SpanDoc, path: tuple[Any, ...], key: Any, value: str, comment: st
     return EditError(f"{name(path)} is no mapping")
 
 
-def _into_empty(doc: SpanDoc, place: Place, key: Any, value: str, comment: str | None) -> _Result:
-    """A mapping without keys: `{}`, null, or nothing behind the colon. On lines of its own it becomes a block."""
-    node, text = place.node, doc.source.text
+def lands_in_flow(doc: SpanDoc, mapping_path: tuple[Any, ...]) -> bool:
+    """Will a key that is put into this mapping stand inside {}, so that its value must be rendered for that?"""
+    place = None if doc.root is None else locate(doc, mapping_path)
+    if not isinstance(place, Place):
+        return False
+    if place.node.own_entries:
+        return place.node.style == "flow"
+    return place.parent is not None and _block_head(doc, place) is None
+
+
+def _block_head(doc: SpanDoc, place: Place) -> int | None:
+    """Where a mapping without keys (`{}`, null or nothing) ends its line, if it can become a block below it."""
+    node, entry, text = place.node, place.entry, doc.source.text
+    bare = node.tag is None and node.raw in ("{}", "", "null", "~", "Null", "NULL")
+    if entry is None or place.flow or not bare:
+        return None
     head = head_end(doc, place)
-    entry = place.entry
-    plain = node.tag is None and node.raw in ("{}", "", "null", "~", "Null", "NULL")
-    if (
-        entry is not None
-        and not place.flow
-        and plain
-        and head is not None
-        and not text[head : node.value_start].strip(" ")
-    ):
-        start = entry_start(text, entry)
-        indent = " " * (column(text, start) + _step(doc))
+    return head if head is not None and not text[head : node.value_start].strip(" ") else None
+
+
+def _into_empty(doc: SpanDoc, place: Place, key: Any, value: str, comment: str | None) -> _Result:
+    node, text = place.node, doc.source.text
+    head = _block_head(doc, place)
+    if place.entry is not None and head is not None:
+        indent = " " * (column(text, entry_start(text, place.entry)) + _step(doc))
         below = line_end(text, max(node.end, head))
         lines = _lines(doc, key, value, comment, indent, below)
         removed = [Splice(head, node.end, "")] if node.end > head else []
@@ -163,10 +173,6 @@ def _into_empty(doc: SpanDoc, place: Place, key: Any, value: str, comment: str |
     if node.kind == "mapping":
         return [_first_in_flow(text, node, pair)]
     return replace_node(doc, place, "{" + pair + "}")
-
-
-def _same_line(text: str, start: int, end: int) -> bool:
-    return not text[start:end].strip(" ")
 
 
 def _first_in_flow(text: str, node: Node, element: str) -> Splice:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from primus_lint.source.comments import comments
 from primus_lint.source.delete import delete
-from primus_lint.source.insert import append, insert_after, insert_before, insert_item
+from primus_lint.source.insert import append, insert_after, insert_before, insert_item, lands_in_flow
 from primus_lint.source.places import name
 from primus_lint.source.render import render_value
 from primus_lint.source.spans import SourceText, Span, SpanDoc
@@ -75,7 +75,7 @@ def plan(doc: SpanDoc, operation: Operation) -> list[Splice] | EditError:
             return EditError(f"there is no {name(path)}")
         parent = doc.node(path[:-1]) if path else None
         flow = parent is not None and parent.style == "flow"
-        if not place.is_alias and _same(place.value, value) and not (flow and place.is_absent):
+        if not place.is_alias and _same(place.value, value):
             return []
         return replace_value(doc, path, render_value(value, place.style, flow=flow))
     if op == "set-default":
@@ -87,11 +87,11 @@ def plan(doc: SpanDoc, operation: Operation) -> list[Splice] | EditError:
     if not path:
         return EditError("the document itself cannot be inserted")
     holder, key = path[:-1], path[-1]
-    parent = doc.node(holder)
-    flow = parent is not None and (parent.style == "flow" or parent.kind == "scalar")
-    text = render_value(value, flow=flow)
     if op == "insert-item":
-        return insert_item(doc, holder, key, text)
+        parent = doc.node(holder)
+        flow = parent is not None and (parent.style == "flow" or parent.kind == "scalar")
+        return insert_item(doc, holder, key, render_value(value, flow=flow))
+    text = render_value(value, flow=lands_in_flow(doc, holder))
     if operation.after is not None:
         return insert_after(doc, (*holder, operation.after), key, text, operation.comment)
     if operation.before is not None:

@@ -89,8 +89,9 @@ class SourceText:
 
     @classmethod
     def from_text(cls, path: str, text: str) -> SourceText:
-        """A text that is in memory, as if it had been read from a UTF-8 file without byte order mark."""
-        return cls(path, text.encode("utf-8", "surrogatepass"), text, False, "utf-8")
+        """A text that is in memory, as if it had been read from a UTF-8 file."""
+        bom = text.startswith("\ufeff")
+        return cls(path, text.encode("utf-8", "surrogatepass"), text[1:] if bom else text, bom, "utf-8")
 
     @classmethod
     def _decode(cls, path: str, data: bytes, encoding: str, mark: bytes) -> SourceText:

@@ -107,12 +107,16 @@ def _last_line(node: yaml.Node, text: str) -> int:
     return int(end.line)
 
 
+def untouched(old: str, new: str, first: int, last: int) -> bool:
+    """Are the lines of `old` before `first` and behind `last` still there, at the head and the tail of `new`?"""
+    one, two = _lines(old, new)
+    head, tail = one[:first], one[last + 1 :]
+    return len(two) >= len(head) + len(tail) and two[: len(head)] == head and two[len(two) - len(tail) :] == tail
+
+
 def changed_lines(old: str, new: str) -> tuple[int, int]:
     """(first, last) line of `old` that is not in the common head or tail of both; first > last if lines only came."""
-    if old.count("\r\n") == old.count("\n") > 0:
-        assert new.count("\r\n") == new.count("\n")
-        old, new = old.replace("\r", ""), new.replace("\r", "")
-    one, two = old.split("\n"), new.split("\n")
+    one, two = _lines(old, new)
     head = 0
     while head < min(len(one), len(two)) and one[head] == two[head]:
         head += 1
@@ -120,3 +124,10 @@ def changed_lines(old: str, new: str) -> tuple[int, int]:
     while tail < min(len(one), len(two)) - head and one[-1 - tail] == two[-1 - tail]:
         tail += 1
     return head, len(one) - tail - 1
+
+
+def _lines(old: str, new: str) -> tuple[list[str], list[str]]:
+    if old.count("\r\n") == old.count("\n") > 0:
+        assert new.count("\r\n") == new.count("\n")
+        old, new = old.replace("\r", ""), new.replace("\r", "")
+    return old.split("\n"), new.split("\n")

@@ -79,3 +79,10 @@ def test_undecodable_bytes_come_back_unchanged() -> None:
 def test_a_missing_file_raises(tmp_path: object) -> None:
     with pytest.raises(FileNotFoundError):
         SourceText.from_path(f"{tmp_path}/none.yaml")
+
+
+def test_a_text_in_memory_may_begin_with_a_byte_order_mark() -> None:
+    source = SourceText.from_text("f", "\ufeffa: 1\n")
+    assert (source.bom, source.text, source.byte_offset(0)) == (True, "a: 1\n", 3)
+    doc = SpanDoc.parse(SourceText.from_bytes("f", b"\xef\xbb\xbf" * 2 + b"a: 1\n"))
+    assert doc.fatal and doc.problems[0].code == "yaml-syntax"
