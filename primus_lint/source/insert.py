@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from primus_lint.source.node import Entry, Node
@@ -18,6 +19,7 @@ from primus_lint.source.places import (
     locate,
     name,
     next_line,
+    own_entry,
     previous_line_end,
 )
 from primus_lint.source.render import render_scalar
@@ -32,11 +34,7 @@ def insert_after(
     doc: SpanDoc, sibling_path: tuple[Any, ...], key: Any, value: str, comment: str | None = None
 ) -> _Result:
     """Set `key` on the line below a sibling's value. A comment is dropped in a flow mapping, which has no lines."""
-    found = _beside(doc, sibling_path, key)
-    if isinstance(found, EditError):
-        return found
-    parent, sibling = found
-    return _after(doc, parent, sibling, key, value, comment)
+    return _beside(_after, doc, sibling_path, key, value, comment)
 
 
 def insert_before(
@@ -46,11 +44,7 @@ def insert_before(
 
     The comment above a mapping's first key is taken to be the mapping's own and stays above.
     """
-    found = _beside(doc, sibling_path, key)
-    if isinstance(found, EditError):
-        return found
-    parent, sibling = found
-    return _before(doc, parent, sibling, key, value, comment)
+    return _beside(_before, doc, sibling_path, key, value, comment)
 
 
 def insert_first(
@@ -92,19 +86,19 @@ def insert_item(doc: SpanDoc, sequence_path: tuple[Any, ...], index: int, value:
     return [_line_above(doc, at, f"- {value}", indent)]
 
 
-def _beside(doc: SpanDoc, sibling_path: tuple[Any, ...], key: Any) -> tuple[Node, Entry] | EditError:
-    if not sibling_path:
-        return EditError("the document has no sibling")
-    holder = locate(doc, sibling_path[:-1])
-    if isinstance(holder, EditError):
-        return holder
-    parent = holder.node
-    if parent.kind != "mapping" or parent.is_alias:
-        return EditError(f"{name(sibling_path[:-1])} is no mapping")
-    sibling = parent.get_entry(sibling_path[-1])
-    if sibling is None or sibling.merged:
-        return EditError(f"there is no {name(sibling_path)}")
-    return _taken(parent, key) or (parent, sibling)
+def _beside(
+    insert: Callable[..., _Result],
+    doc: SpanDoc,
+    sibling_path: tuple[Any, ...],
+    key: Any,
+    value: str,
+    comment: str | None,
+) -> _Result:
+    found = own_entry(doc, sibling_path)
+    if isinstance(found, EditError):
+        return found
+    parent, sibling = found
+    return _taken(parent, key) or insert(doc, parent, sibling, key, value, comment)
 
 
 def _taken(parent: Node, key: Any) -> EditError | None:

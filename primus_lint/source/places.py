@@ -67,6 +67,20 @@ def locate(doc: SpanDoc, path: tuple[Any, ...], *, removed: bool = False) -> Pla
     return place
 
 
+def own_entry(doc: SpanDoc, path: tuple[Any, ...]) -> tuple[Node, Entry] | EditError:
+    """The mapping and the entry of a key that stands in the text at a path (not merged, not behind an alias)."""
+    if not path:
+        return EditError("the document itself has no key")
+    holder = locate(doc, path[:-1])
+    if isinstance(holder, EditError):
+        return holder
+    parent = holder.node
+    entry = parent.get_entry(path[-1]) if parent.kind == "mapping" and not parent.is_alias else None
+    if entry is None or entry.merged:
+        return EditError(f"there is no key {name(path)} of its own")
+    return parent, entry
+
+
 def _shared(doc: SpanDoc, holders: list[Node], place: Place, removed: bool) -> EditError | None:
     whole = place.entry if place.entry is not None and not place.entry.merged else place.node
     span = whole.span

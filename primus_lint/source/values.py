@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from primus_lint.source.insert import append
-from primus_lint.source.places import locate, name, replace_keeping_comment
+from primus_lint.source.places import locate, name, own_entry, replace_keeping_comment
 from primus_lint.source.render import plain_is_safe, render_scalar
 from primus_lint.source.replace import replace_node
 from primus_lint.source.spans import SpanDoc
@@ -59,15 +59,10 @@ def default_span(raw: str) -> tuple[int, int] | None:
 
 def rename_key(doc: SpanDoc, path: tuple[Any, ...], new: Any) -> list[Splice] | EditError:
     """Give a key another name, in the quotes it has."""
-    if not path:
-        return EditError("the document has no key")
-    holder = locate(doc, path[:-1])
-    if isinstance(holder, EditError):
-        return holder
-    parent = holder.node
-    entry = parent.get_entry(path[-1]) if parent.kind == "mapping" and not parent.is_alias else None
-    if entry is None or entry.merged:
-        return EditError(f"there is no key {name(path)} of its own")
+    found = own_entry(doc, path)
+    if isinstance(found, EditError):
+        return found
+    parent, entry = found
     key = entry.key
     if key.is_alias or sum(1 for each in parent.own_entries if each.key.value == key.value) > 1:
         return EditError(f"key {name(path)} is an alias or set twice")
