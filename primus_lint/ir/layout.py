@@ -106,6 +106,8 @@ def split_counts(
     """
     if pp < 1 or vpp < 1:
         raise LayoutError("indivisible", f"pipeline size {pp} and virtual stages {vpp} must be positive")
+    if pp == 1 and vpp == 1 and last == num_layers:  # the only rank is the last one, whatever the first says
+        return [[num_layers]]
     if first is not None or last is not None:
         edges = (first or 0) + (last or 0)
         middle = pp - (first is not None) - (last is not None)
