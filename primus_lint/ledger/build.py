@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum
-from primus_lint.ledger import allocator, device, head, optimizer, persistent, sharding, states, transients
-from primus_lint.ledger.inflight import compositions
+from primus_lint.ledger import allocator, device, optimizer, peak, persistent, sharding, states, transients
+from primus_lint.ledger.activations.kind import kind_of
 from primus_lint.ledger.result import (
     ACTIVATION,
     ALLOCATOR,
@@ -25,6 +25,7 @@ from primus_lint.ledger.stage_activations import Activations
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
     from primus_lint.ir.run import Run
+    from primus_lint.ledger.peak import Peak
     from primus_lint.ledger.sharding import Holding
     from primus_lint.ledger.stage_activations import ChunkBytes
     from primus_lint.ledger.states import Stage
@@ -68,9 +69,35 @@ def ledger(run: Run, accelerator: Any = None) -> Ledger | Abstention:
     sizes = Sizes(run)
     ranks: list[RankMemory] = []
     parts = _Parts(sizes)
-    for rank in range(run.parallel.pp):
+    for rank in range(run.parallel.pp) if sizes.scalar else heaviest_ranks(run):
         ranks += parts.rank(rank)
     return Ledger(tuple(ranks), run.not_modelled)
+
+
+def heaviest_ranks(run: Run) -> list[int]:
+    """The pipeline ranks that no other dominates, for grids: of ranks with equal chunks the first holds most
+    micro-batches under 1F1B and its interleaved form. Other schedules keep every rank."""
+    ranks = list(range(run.parallel.pp))
+    if run.schedule.kind not in ("none", "1f1b", "interleaved"):
+        return ranks
+    seen = set()
+    kept = []
+    recomputed = set(run.recompute.layer_ids or ())
+    for rank in ranks:
+        signature = tuple(
+            (
+                tuple((kind_of(run, layer), layer in recomputed) for layer in chunk.layers),
+                chunk.embedding,
+                chunk.loss,
+                len(chunk.mtp),
+                run.model.num_layers - 1 in chunk.layers,
+            )
+            for chunk in chunks_of(run, rank)
+        )
+        if signature not in seen:
+            seen.add(signature)
+            kept.append(rank)
+    return kept
 
 
 class _Parts:
@@ -148,7 +175,10 @@ class _Parts:
         states_bytes = sum(item.bytes for name, item in items.items() if name.startswith("optimizer "))
         main_gradients = transients.main_gradient_bytes(sizes, owned)
         steady = memory.steady_allocated_bytes = base + main_gradients
-        activations = self.in_flight(memory, pp_rank, kept)
+        weighed = peak.weights(sizes, chunks, kept, stage)
+        found = peak.peak(sizes, pp_rank, weighed)
+        activations = found.activations
+        self.activation_items(memory, kept, found, weighed.pending)
         weights = (stage.dense.real + stage.expert.real) * sizes.e
         # the retained inputs are those of micro-batches in flight, counted with their activations
         retained = persistent.retained_input_bytes(sizes, chunks)
@@ -156,22 +186,22 @@ class _Parts:
         if any(chunk.embedding or chunk.loss for chunk in chunks):
             moving = moving + transients.batch_bytes(sizes)
         memory.moments = {
-            "backward of the last forward": base + activations + moving + self.transient(chunks, kept, stage),
+            "backward of the last forward": base + activations + moving + found.working,
             "optimizer step": steady + transients.optimizer_step_bytes(sizes, owned),
             "construction": memory.static_bytes - states_bytes + weights,
         }
-        peak: Any = 0
+        highest: Any = 0
         for name, value in memory.moments.items():
-            if sizes.scalar and value > peak:
+            if sizes.scalar and value > highest:
                 memory.peak_moment = name
-            peak = maximum(peak, value)
-        memory.peak_allocated_bytes = peak
-        extra = maximum(peak - base - activations, 0)
+            highest = maximum(highest, value)
+        memory.peak_allocated_bytes = highest
+        extra = maximum(highest - base - activations, 0)
         items["transients"] = Item(extra, TRANSIENT, "{extra} B above the kept tensors ({moment})",
                                    {"extra": extra, "moment": memory.peak_moment}, "ledger: transients")  # fmt: skip
-        memory.peak_reserved_bytes = allocator.reserved(steady, peak)
-        items["allocator"] = Item(memory.peak_reserved_bytes - peak, ALLOCATOR, "{v} B reserved beyond the peak",
-                                  {"v": memory.peak_reserved_bytes - peak}, "ledger: allocator")  # fmt: skip
+        memory.peak_reserved_bytes = allocator.reserved(steady, highest)
+        items["allocator"] = Item(memory.peak_reserved_bytes - highest, ALLOCATOR, "{v} B reserved beyond the peak",
+                                  {"v": memory.peak_reserved_bytes - highest}, "ledger: allocator")  # fmt: skip
         self.outside(memory)
         return memory
 
@@ -215,38 +245,22 @@ class _Parts:
         memory.device_low_bytes = memory.peak_allocated_bytes + low + groups * comm_low
         memory.device_high_bytes = memory.peak_reserved_bytes + high + groups * comm_high
 
-    def transient(self, chunks: tuple[Chunk, ...], kept: list[ChunkBytes], stage: Stage) -> Any:
-        """The largest working set of a backward on this rank: a layer's, or the loss's."""
-        out: Any = 0
-        for chunk, found in zip(chunks, kept, strict=True):
-            for kind in found.kinds:
-                out = maximum(out, transients.backward_bytes(self.sizes, kind.moe) + found.working)
-            if chunk.loss:
-                out = maximum(out, head.logits_transient_bytes(self.sizes))
-        return out + sharding.gathered_bytes(self.sizes, chunks, stage)
-
-    def in_flight(self, memory: RankMemory, pp_rank: int, kept: list[ChunkBytes]) -> Any:
-        """Add the activation items of the heaviest composition; returns their sum."""
-        sums = [found.bytes for found in kept]
-        best: Any = None
-        chosen: tuple[Any, ...] = ()
-        for counts in compositions(self.run, pp_rank):
-            weight: Any = 0
-            for number, each in zip(counts, sums, strict=True):
-                weight = weight + number * each
-            if best is None or not self.sizes.scalar:
-                best = weight if best is None else maximum(best, weight)
-                chosen = counts
-            elif weight > best:
-                best, chosen = weight, counts
+    def activation_items(self, memory: RankMemory, kept: list[ChunkBytes], found: Peak, pending: list[Any]) -> None:
+        """One item per chunk and kind of activation, at the load of the peak."""
         if not self.sizes.scalar:
-            memory.items["activations"] = Item(best, ACTIVATION, "", {}, "ledger rules 4 and 6")
-            return best
-        for index, found in enumerate(kept):
-            for name, (value, text) in found.parts.items():
-                label = f"activations {name}" + (f" (chunk {index})" if len(kept) > 1 else "")
-                memory.items[label] = Item(
-                    chosen[index] * value, ACTIVATION, "{n} in flight x {each} B (" + text + ")",
-                    {"n": chosen[index], "each": value}, "ledger rules 4 and 6",
+            memory.items["activations"] = Item(found.activations, ACTIVATION, "", {}, "ledger rules 4 and 6")
+            return
+        for index, part in enumerate(kept):
+            alive = found.load.alive[index]
+            suffix = f" (chunk {index})" if len(kept) > 1 else ""
+            for name, (value, text) in part.parts.items():
+                memory.items[f"activations {name}{suffix}"] = Item(
+                    alive * value, ACTIVATION, "{n} in flight x {each} B (" + text + ")",
+                    {"n": alive, "each": value}, "ledger rules 4 and 6",
                 )  # fmt: skip
-        return best
+            waiting = found.load.pending[index]
+            if waiting:
+                memory.items[f"pending weight gradients{suffix}"] = Item(
+                    waiting * pending[index], ACTIVATION, "{n} micro-batches x {each} B of inputs and gradients",
+                    {"n": waiting, "each": pending[index]}, "ledger: delayed weight gradients",
+                )  # fmt: skip

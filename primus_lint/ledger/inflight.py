@@ -1,64 +1,64 @@
-"""How many micro-batch chunks a pipeline rank holds at its peak, chunk by chunk.
+"""Which loads a pipeline rank can hold: micro-batches alive and pending per chunk, at the events that matter.
 
-A composition is one count per virtual stage of the rank. With chunks of different weight the peak may fall at several
-moments, so the non-dominated compositions are listed and the heaviest is taken.
+The schedule's own event list decides (`primus_lint.schedules`); a load is a candidate of the peak, its weight depends
+on the recipe's bytes.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.formula import is_scalar, minimum
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Run
 
-Composition = tuple[Any, ...]
+
+class Loaded(NamedTuple):
+    """Micro-batches per chunk, forwarded and waiting for backward (`alive`) or for their weight gradient (`pending`),
+    while an event of `kind` "F", "B" or "W" runs in `chunk`. Counts are integers, or arrays on a grid."""
+
+    kind: str
+    chunk: int
+    alive: tuple[Any, ...]
+    pending: tuple[Any, ...]
 
 
-def compositions(run: Run, rank: int) -> tuple[Composition, ...]:
-    """Non-dominated compositions of a rank. Counts are integers, or arrays where the number of micro-batches is one.
+def loads(run: Run, rank: int) -> tuple[Loaded, ...]:
+    """The candidates of the peak of a rank.
 
-    On a grid the counts are those of many micro-batches, cut at the number there is: an upper bound, exact for 1F1B.
+    With an unknown number of micro-batches, many. On a grid over it the counts of many, cut at the number there is: an
+    upper bound, exact for 1F1B.
     """
     pp, vpp, m = run.parallel.pp, run.parallel.vpp, run.batch.num_microbatches
     kind = run.schedule.kind
+    none = (0,) * vpp
     if kind == "none" or pp == 1:
-        return ((1,) * vpp,)
-    if kind == "1f1b" and vpp == 1:
-        return ((pp - rank if m is None else minimum(m, pp - rank),),)
+        return tuple(Loaded("B", chunk, (1,) * vpp, none) for chunk in range(vpp))
+    if kind == "zb-heuristic":
+        limit = run.args.get("pp_max_mem")
+        held = m if limit is None or m is None else minimum(m, limit)
+        return (Loaded("B", 0, (4 * pp if held is None else held,) * vpp, none),)
     group = run.parallel.microbatch_group_size
-    if m is None or not is_scalar(m, group):
-        many = 4 * max(pp, vpp)
-        found = replay(kind, pp, rank, many, vpp, pp)
-        if m is None:
-            return found
-        return tuple(tuple(minimum(count, m) for count in counts) for counts in found)
-    if kind == "interleaved":
-        # the steady state repeats after one group of each chunk
-        m = min(m, _equivalent(m, pp, group))
-    return replay(kind, pp, rank, m, vpp, group)
+    few = m if m is not None and is_scalar(m, group) else 8 * max(pp, vpp)
+    found = _frontier(kind, pp, rank, few, vpp, group if is_scalar(group) else pp, run.schedule.overlap_moe_ep)
+    if m is None or is_scalar(m):
+        return found
+    return tuple(
+        Loaded(
+            load.kind, load.chunk, tuple(minimum(n, m) for n in load.alive), tuple(minimum(n, m) for n in load.pending)
+        )
+        for load in found
+    )
 
 
-def _equivalent(m: int, pp: int, group: int) -> int:
-    """A smaller number of micro-batches with the same compositions: warm-up and two rounds of the steady state."""
-    enough = 4 * max(group, pp)
-    return m if m <= enough else enough + (m - enough) % group
+def _frontier(kind: str, pp: int, rank: int, m: int, vpp: int, group: int, overlap: bool) -> tuple[Loaded, ...]:
+    """From the event list; where the schedule refuses the numbers (a finding of its own), the formula of 1F1B."""
+    from primus_lint.schedules import rank_frontier
 
-
-@lru_cache(maxsize=4096)
-def replay(kind: str, pp: int, rank: int, m: int, vpp: int, group: int) -> tuple[Composition, ...]:
-    """Run the schedule's own event list of a rank and keep the non-dominated compositions."""
-    from primus_lint.schedules.events import rank_schedule
-
-    live = [0] * vpp
-    seen: set[tuple[int, ...]] = set()
-    for event in rank_schedule(kind, pp, rank, m, vpp, group):
-        if event.kind == "F":
-            live[event.chunk] += 1
-            seen.add(tuple(live))
-        elif event.kind == "B":
-            live[event.chunk] -= 1
-    front = [a for a in seen if not any(b != a and all(x >= y for x, y in zip(b, a, strict=True)) for b in seen)]
-    return tuple(sorted(front))
+    try:
+        front = rank_frontier(kind, pp, rank, m, vpp, group, overlap)
+    except ValueError:
+        held = minimum(m, pp - rank)
+        return tuple(Loaded("B", chunk, (held,) * vpp, (0,) * vpp) for chunk in range(vpp))
+    return tuple(Loaded(*load) for load in front)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from primus_lint.formula import maximum
+
 # The groups of items, in the order in which they add up: static -> steady -> peak allocated -> reserved -> device.
 STATIC, PERSISTENT, ACTIVATION, TRANSIENT, ALLOCATOR, DEVICE, HOST = (
     "static",
@@ -108,6 +110,16 @@ class Ledger:
     @property
     def worst_rank(self) -> RankMemory:
         return self.ranks[self.worst]
+
+    @property
+    def device_bytes(self) -> tuple[Any, Any]:
+        """(low, high) of the heaviest rank; element by element for a grid of recipes."""
+        low: Any = 0
+        high: Any = 0
+        for rank in self.ranks:
+            low = maximum(low, rank.device_low_bytes)
+            high = maximum(high, rank.device_high_bytes)
+        return low, high
 
     def fits(self, capacity_bytes: int) -> bool | None:
         """True: the high estimate fits on every rank. False: the low one does not on some. None: in between."""

@@ -5,28 +5,64 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum
+from primus_lint.ledger.activations.experts import rows
 
 if TYPE_CHECKING:
+    from primus_lint.ir.layout import Chunk
+    from primus_lint.ledger.activations.kind import Kind
     from primus_lint.ledger.sizes import Sizes
 
 
-def backward_bytes(sizes: Sizes, moe: bool) -> Any:
+SPLIT = ("zb-h1", "zb-h2", "zb-heuristic", "zbv", "v-half", "v-min", "dualpipe", "dualpipev")
+
+
+def backward_bytes(sizes: Sizes, kind: Kind) -> Any:
     """Gradients and gathered inputs while one layer runs backward, beyond its kept tensors.
 
     At the MLP: the incoming gradient, its gathered copy, the gradients of fc2's input and of fc1's output.
-    At the attention: the gradients of output, q, k and v.
+    At the attention: the gradients of output, q, k and v. A backward without fused gradient accumulation also holds
+    the weight gradient of one linear layer.
     """
     act, S, T, h = sizes.act, sizes.S, sizes.T, sizes.h
     incoming = T * h * act
     gathered = S * h * act
-    if moe:
-        moe_rows = T * sizes.K * sizes.etp
-        g = sizes.g // sizes.etp
-        inner = moe_rows * (h + (1 + sizes.fc1) * g) * act
+    if kind.moe:
+        inner = rows(sizes) * (h + (1 + sizes.fc1) * (sizes.g // sizes.etp)) * act
+        weight = sizes.fc1 * (sizes.g // sizes.etp) * h * act
     else:
         inner = gathered + S * (sizes.f // sizes.tp) * (1 + sizes.fc1) * act
-    attention = gathered + S * (3 * sizes.Aq * sizes.d + 2 * sizes.kq * sizes.d) * act
-    return incoming + maximum(inner, attention)
+        weight = sizes.fc1 * (sizes.f // sizes.tp) * h * act
+    attention = gathered + S * (3 * sizes.Aq * sizes.d + 2 * sizes.kq * sizes.d) * act + attention_workspace(sizes)
+    out = incoming + maximum(inner, attention)
+    return out if sizes.run.optimizer.gradient_accumulation_fusion else out + weight
+
+
+def attention_workspace(sizes: Sizes) -> Any:
+    """Scratch of the attention backward: an fp32 accumulator of dq, and of the row sums (flash-attention, cuDNN, CK);
+    CK also repeats dk and dv to all heads under grouped queries."""
+    rows_of_heads = sizes.S * sizes.Aq
+    out = rows_of_heads * (sizes.d * 4 + 4)
+    if sizes.run.kernels.vendor == "rocm" and sizes.k < sizes.A:
+        out = out + rows_of_heads * (sizes.d + sizes.dv) * 2
+    return out
+
+
+def pending_bytes(sizes: Sizes, chunk: Chunk) -> Any:
+    """What waits for the delayed weight gradient of a micro-batch: input and output gradient of every linear layer
+    (TransformerEngine clones both)."""
+    run = sizes.run
+    if run.schedule.kind not in SPLIT:
+        return 0
+    act, S, T, h = sizes.act, sizes.S, sizes.T, sizes.h
+    attention = T * 2 * h + S * (2 * sizes.Aq * sizes.d + 2 * sizes.kq * sizes.d)
+    moe = sum(run.model.is_moe_layer(layer) for layer in chunk.layers)
+    dense = len(chunk.layers) - moe
+    total: Any = len(chunk.layers) * attention
+    if dense:
+        total = total + dense * (2 * T * h + S * (1 + sizes.fc1) * (sizes.f // sizes.tp))
+    if moe:
+        total = total + moe * rows(sizes) * (2 * h + (1 + sizes.fc1) * (sizes.g // sizes.etp))
+    return total * act
 
 
 def batch_bytes(sizes: Sizes) -> Any:

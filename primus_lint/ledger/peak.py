@@ -1,0 +1,74 @@
+"""The peak of forward and backward: the heaviest load of the schedule with what its event needs for the moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from primus_lint.formula import maximum
+from primus_lint.ledger import head, sharding, transients
+from primus_lint.ledger.inflight import loads
+
+if TYPE_CHECKING:
+    from primus_lint.ir.layout import Chunk
+    from primus_lint.ledger.inflight import Loaded
+    from primus_lint.ledger.sizes import Sizes
+    from primus_lint.ledger.stage_activations import ChunkBytes
+    from primus_lint.ledger.states import Stage
+
+
+class Peak(NamedTuple):
+    """`activations`: bytes of the micro-batches in flight; `working`: what the event itself needs besides; `load`: the
+    load at which their sum is largest (of one recipe; the last candidate on a grid)."""
+
+    activations: Any
+    working: Any
+    load: Loaded
+
+
+class Weights(NamedTuple):
+    """Bytes per chunk: of a micro-batch alive, of one pending, and of a forward and backward event while it runs."""
+
+    alive: list[Any]
+    pending: list[Any]
+    forward: list[Any]
+    backward: list[Any]
+
+
+def weights(sizes: Sizes, chunks: tuple[Chunk, ...], kept: list[ChunkBytes], stage: Stage) -> Weights:
+    """The weights of a rank's chunks."""
+    gathered = sharding.gathered_bytes(sizes, chunks, stage)
+    forward, backward, pending = [], [], []
+    for chunk, found in zip(chunks, kept, strict=True):
+        work: Any = 0
+        for kind in found.kinds:
+            work = maximum(work, transients.backward_bytes(sizes, kind) + found.working)
+        ahead: Any = 0
+        if chunk.loss:
+            ahead = head.logits_transient_bytes(sizes)
+            work = maximum(work, ahead)
+        forward.append(ahead + gathered)
+        backward.append(work + gathered)
+        pending.append(transients.pending_bytes(sizes, chunk))
+    return Weights([found.bytes for found in kept], pending, forward, backward)
+
+
+def peak(sizes: Sizes, pp_rank: int, found: Weights) -> Peak:
+    """The heaviest candidate load of a rank."""
+    best: Peak | None = None
+    for load in loads(sizes.run, pp_rank):
+        held: Any = 0
+        for chunk, alive in enumerate(load.alive):
+            held = held + alive * found.alive[chunk] + load.pending[chunk] * found.pending[chunk]
+        extra = {"F": found.forward, "B": found.backward}.get(load.kind)
+        working = 0 if extra is None else extra[load.chunk]
+        if best is None:
+            best = Peak(held, working, load)
+        elif sizes.scalar:
+            if held + working > best.activations + best.working:
+                best = Peak(held, working, load)
+        else:
+            total = maximum(held + working, best.activations + best.working)
+            activations = maximum(held, best.activations)
+            best = Peak(activations, total - activations, load)
+    assert best is not None
+    return best
