@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import as_int, maximum, minimum, where
+from primus_lint.formula import as_int, is_scalar, maximum, minimum, where
 from primus_lint.projection import cost
 from primus_lint.projection.traffic import ELEMENT_BYTES
 
@@ -23,6 +23,8 @@ def hide(context: Context, into: Cost, kind: str, transfer: Pair, compute: Pair,
 
     `first_part` is the share of the transfer that must be done before compute can start (pipelined overlap).
     """
+    if transfer is cost.ZERO:
+        return
     slowing = context.device.contention
     inside = transfer[0] * (1 - first_part)
     together = minimum(inside, compute[0])
@@ -40,19 +42,20 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     parallelism: all-reduce the output of rows forward and the input gradient of columns backward (beside the wgrad).
     `tp_comm_overlap` pipelines the collective with its own product in tp steps, so that one step stays exposed.
     """
-    run, device, group = context.run, context.device, context.place.tp
-    if gemm.parallel == "":
+    run = context.run
+    if gemm.parallel == "" or (is_scalar(run.parallel.tp) and run.parallel.tp == 1):
         return
     forward, dgrad, wgrad = times
     size = ELEMENT_BYTES[run.precision.params_dtype]
     gathered = 1 if context.fp8 and gemm.low_precision and run.kernels.implementation != "local" else size
     is_sp = _as_number(run.parallel.sequence_parallel)
     pipelined = run.kernels.tp_comm_overlap
-    first = 1.0 / group.size
+    first = 1.0 / context.place.tp.size
+    width = gemm.k if gemm.parallel == "column" else gemm.n
+    gather = _over_tokens(context, "all_gather", width * gathered, is_sp)
+    scatter = _over_tokens(context, "reduce_scatter", width * size, is_sp)
+    reduce = _over_tokens(context, "all_reduce", width * size, 1 - is_sp)
     if gemm.parallel == "column":
-        gather = _times(device.collective("all_gather", gemm.m * gemm.k * gathered, group), is_sp)
-        scatter = _times(device.collective("reduce_scatter", gemm.m * gemm.k * size, group), is_sp)
-        reduce = _times(device.collective("all_reduce", gemm.m * gemm.k * size, group), 1 - is_sp)
         if pipelined:
             hide(context, block.forward, cost.TP, gather, forward, first)
         else:
@@ -61,9 +64,6 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
         hide(context, block.backward, cost.TP, scatter, wgrad)
         hide(context, block.backward, cost.TP, reduce, wgrad)
         return
-    scatter = _times(device.collective("reduce_scatter", gemm.m * gemm.n * size, group), is_sp)
-    gather = _times(device.collective("all_gather", gemm.m * gemm.n * gathered, group), is_sp)
-    reduce = _times(device.collective("all_reduce", gemm.m * gemm.n * size, group), 1 - is_sp)
     block.forward.add(cost.TP, reduce)
     if pipelined:
         hide(context, block.forward, cost.TP, scatter, forward, first)
@@ -71,6 +71,18 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     else:
         block.forward.add(cost.TP, scatter)
         block.backward.add(cost.TP, gather)
+
+
+def _over_tokens(context: Context, operation: str, row_bytes: Any, active: Any) -> Pair:
+    """A tensor-parallel collective over [gathered tokens, row], where `active` (0 or 1). One width is priced once."""
+    if is_scalar(active) and not active:
+        return cost.ZERO
+    pair = context.priced.get((operation, row_bytes)) if is_scalar(row_bytes) else None
+    if pair is None:
+        pair = context.device.collective(operation, context.held.gathered * row_bytes, context.place.tp)
+        if is_scalar(row_bytes):
+            context.priced[operation, row_bytes] = pair
+    return _times(pair, active)
 
 
 def launches(context: Context, gemm: Gemm) -> tuple[Any, Any]:
@@ -176,15 +188,14 @@ def expert_parallel(context: Context, block: Block, shared: Block) -> None:
 
 def embedding(context: Context, block: Block) -> None:
     """The look-up of a split vocabulary is summed over tensor-parallel ranks: scatter-reduced or all-reduced."""
-    run, device, group = context.run, context.device, context.place.tp
-    volume = context.held.gathered * run.model.hidden_size * ELEMENT_BYTES[run.precision.params_dtype]
+    run = context.run
+    row = run.model.hidden_size * ELEMENT_BYTES[run.precision.params_dtype]
     is_sp = _as_number(run.parallel.sequence_parallel)
-    block.forward.add(cost.TP, _times(device.collective("reduce_scatter", volume, group), is_sp))
-    block.forward.add(cost.TP, _times(device.collective("all_reduce", volume, group), 1 - is_sp))
-    block.backward.add(cost.TP, _times(device.collective("all_gather", volume, group), is_sp))
+    block.forward.add(cost.TP, _over_tokens(context, "reduce_scatter", row, is_sp))
+    block.forward.add(cost.TP, _over_tokens(context, "all_reduce", row, 1 - is_sp))
+    block.backward.add(cost.TP, _over_tokens(context, "all_gather", row, is_sp))
 
 
 def loss(context: Context, block: Block) -> None:
     """Vocabulary-parallel cross entropy all-reduces three fp32 numbers a token."""
-    volume = context.held.gathered * 4
-    block.forward.add(cost.TP, _times(context.device.collective("all_reduce", volume, context.place.tp), 3))
+    block.forward.add(cost.TP, _times(_over_tokens(context, "all_reduce", 4, 1), 3))

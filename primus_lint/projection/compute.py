@@ -14,6 +14,7 @@ from primus_lint.projection.cost import Cost
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Run
+    from primus_lint.projection.cost import Pair
     from primus_lint.projection.device import Device
     from primus_lint.projection.placement import Placement
     from primus_lint.projection.shapes import Gemm, Routing, Tokens
@@ -51,7 +52,7 @@ class Block:
 class Context:
     """What every block of a recipe needs."""
 
-    __slots__ = ("device", "fp8", "held", "place", "routed", "run")
+    __slots__ = ("device", "fp8", "held", "place", "priced", "routed", "run")
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Context:
         self.held = held
         self.routed = routed
         self.fp8 = fp8
+        self.priced: dict[tuple[str, Any], Pair] = {}  # tensor-parallel collectives by operation and bytes of a token
 
 
 def dtype_of(context: Context, gemm: Gemm) -> str:

@@ -31,34 +31,36 @@ class Layer:
 
 
 class Stage:
-    """One (rank, chunk) and one micro-batch. `recompute` comes before the backward and is not part of it."""
+    """One (rank, chunk) and one micro-batch. `recompute` comes before the backward and is not part of it; `sharded` are
+    the exposed gathers and reductions of fully sharded weights. `backward_s` holds all of these, weight gradients apart.
 
-    __slots__ = ("backward", "experts", "forward", "layers", "recompute", "sharded", "weight", "weights")
+    `weights` are the elements of the dense matrices on the rank, embedding and head included, `experts` the experts'.
+    """
+
+    __slots__ = (
+        "backward", "backward_s", "experts", "forward", "forward_s", "layers", "recompute", "sharded", "weight", "weight_s",
+        "weights",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        forward: Cost,
-        backward: Cost,
-        weight: Cost,
-        recompute: Cost,
-        sharded: Cost,  # exposed gathers and reductions of fully sharded weights
-        weights: Any,  # elements of the dense matrices on the rank, embedding and head included
-        experts: Any,
+        self, forward: Cost, backward: Cost, weight: Cost, recompute: Cost, sharded: Cost, weights: Any, experts: Any,
         layers: int,
-    ) -> None:
-        self.forward = forward
-        self.backward = backward
-        self.weight = weight
-        self.recompute = recompute
-        self.sharded = sharded
-        self.weights = weights
-        self.experts = experts
-        self.layers = layers
+    ) -> None:  # fmt: skip
+        self.forward, self.backward, self.weight = forward, backward, weight
+        self.recompute, self.sharded = recompute, sharded
+        self.weights, self.experts, self.layers = weights, experts, layers
+        self.forward_s = forward.seconds
+        self.backward_s = backward.seconds + recompute.seconds + sharded.seconds
+        self.weight_s = weight.seconds
 
     @property
-    def backward_s(self) -> Any:
-        """Input gradients with what precedes them (weight gradients apart)."""
-        return self.backward.seconds + self.recompute.seconds + self.sharded.seconds
+    def whole(self) -> Cost:
+        """All of its seconds by class, what is recomputed as one class."""
+        total = self.forward + self.backward
+        total.merge(self.weight)
+        total.merge(self.sharded)
+        total.add(cost.RECOMPUTE, (self.recompute.seconds, self.recompute.spread_seconds))
+        return total
 
 
 def contexts(run: Run, device: Device, place: Placement) -> dict[bool, Context]:
@@ -132,9 +134,9 @@ def recomputed_layers(recompute: Recompute, layers: tuple[int, ...], start: int,
 
 
 class LayerTable:
-    """Prices each kind of layer once, on demand."""
+    """Prices each kind of layer, and each kind of stage, once and on demand."""
 
-    __slots__ = ("contexts", "device", "layers", "place", "run")
+    __slots__ = ("contexts", "device", "layers", "place", "run", "stages")
 
     def __init__(self, run: Run, device: Device, place: Placement) -> None:
         self.run = run
@@ -142,6 +144,16 @@ class LayerTable:
         self.place = place
         self.contexts = contexts(run, device, place)
         self.layers: dict[tuple[bool, bool], Layer] = {}
+        self.stages: dict[Any, Stage] = {}
+
+    def stage(self, chunk: Chunk) -> Stage:
+        """The stage of a chunk; chunks of the same layers, ends and recomputation share one."""
+        ids = self.run.recompute.layer_ids
+        layers = tuple((*self.kind_of(layer), ids is not None and layer in ids) for layer in chunk.layers)
+        key = (layers, chunk.embedding, chunk.loss, chunk.mtp)
+        if key not in self.stages:
+            self.stages[key] = chunk_stage(self, chunk)
+        return self.stages[key]
 
     def kind_of(self, layer_id: int) -> tuple[bool, bool]:
         return self.run.model.is_moe_layer(layer_id), uses_fp8(self.run, layer_id)

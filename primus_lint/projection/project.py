@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.formula import maximum, sqrt
 from primus_lint.projection import cost, data_parallel, flops, optimizer, pipeline
 from primus_lint.projection.cost import Cost
-from primus_lint.projection.layers import LayerTable, Stage, chunk_stage
+from primus_lint.projection.layers import LayerTable, Stage
 from primus_lint.projection.placement import Placement, place
 from primus_lint.projection.traffic import ELEMENT_BYTES
 
@@ -121,14 +121,14 @@ def project_on(run: Run, device: Device) -> Projection:
     assert parallel.stages is not None
     where = place(parallel, device.domain_gpus)
     table = LayerTable(run, device, where)
-    stages = tuple(tuple(chunk_stage(table, chunk) for chunk in row) for row in parallel.stages)
+    stages = tuple(tuple(table.stage(chunk) for chunk in row) for row in parallel.stages)
     link = device.send_between_stages(_boundary_bytes(run), where)
     if run.schedule.kind in FOLDED and len(stages[0]) == 2:  # rank r owns stages r and 2*pp-1-r
         stages = tuple((row[0], stages[len(stages) - 1 - rank][1]) for rank, row in enumerate(stages))
     times = pipeline.Times(
-        [[stage.forward.seconds for stage in row] for row in stages],
+        [[stage.forward_s for stage in row] for row in stages],
         [[stage.backward_s for stage in row] for row in stages],
-        [[stage.weight.seconds for stage in row] for row in stages],
+        [[stage.weight_s for stage in row] for row in stages],
         0.0 if run.schedule.overlap_p2p and run.schedule.kind == "interleaved" else link[0],
     )
     microbatches = maximum(batch.num_microbatches, 1)
@@ -174,16 +174,9 @@ def _finish(
     update = _slowest_update(run, device, where, stages)
     iteration_s = span.makespan_s + sends[0] + once.seconds + update.seconds
 
-    slow = _slowest_rank(span.busy_s)
-    total = Cost()
-    for kind in cost.CLASSES:
-        total.parts[kind] = cost.ZERO
-    for rank, row in enumerate(stages):
-        share = slow[rank]
-        for stage in row:
-            for part in (stage.forward, stage.backward, stage.weight, stage.sharded):
-                total.merge(part, share * microbatches)
-            total.add(cost.RECOMPUTE, (stage.recompute.seconds, stage.recompute.spread_seconds), share * microbatches)
+    total = Cost(dict.fromkeys(cost.CLASSES, cost.ZERO))
+    for stage, count in _of_slowest(stages, span.busy_s):
+        total.merge(stage.whole, count * microbatches)
     waits = span.makespan_s - total.seconds
     total.add(cost.BUBBLE, (waits, waits * _relative(total)))
     total.add(cost.PP, sends)
@@ -227,18 +220,21 @@ def _held(row: tuple[Stage, ...]) -> tuple[Any, Any]:
     return weights, experts
 
 
-def _slowest_rank(busy_s: list[Any]) -> list[Any]:
-    """One weight per rank, 1 for the (first) slowest rank and 0 for the others."""
+def _of_slowest(stages: tuple[tuple[Stage, ...], ...], busy_s: list[Any]) -> list[tuple[Stage, Any]]:
+    """Every distinct stage, and how many of it the (first) slowest rank holds."""
     most: Any = busy_s[0]
     for seconds in busy_s[1:]:
         most = maximum(most, seconds)
-    picked: list[Any] = []
+    counts: dict[int, Any] = {}
+    distinct: dict[int, Stage] = {}
     left: Any = 1
-    for seconds in busy_s:
+    for row, seconds in zip(stages, busy_s, strict=True):
         here = (seconds >= most) * left
-        picked.append(here * 1)
         left = left - here
-    return picked
+        for stage in row:
+            counts[id(stage)] = counts.get(id(stage), 0) + here
+            distinct[id(stage)] = stage
+    return [(stage, counts[key]) for key, stage in distinct.items()]
 
 
 def _slowest_update(run: Run, device: Device, where: Placement, stages: tuple[tuple[Stage, ...], ...]) -> Cost:
