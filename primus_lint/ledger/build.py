@@ -23,6 +23,7 @@ from primus_lint.ledger.sizes import Sizes
 from primus_lint.ledger.stage_activations import Activations
 
 if TYPE_CHECKING:
+    from primus_lint.hardware import Accelerator
     from primus_lint.ir.layout import Chunk
     from primus_lint.ir.run import Run
     from primus_lint.ledger.peak import Peak
@@ -57,7 +58,7 @@ def chunks_of(run: Run, rank: int) -> tuple[Chunk, ...]:
     return stages[rank]
 
 
-def ledger(run: Run, accelerator: Any = None) -> Ledger | Abstention:
+def ledger(run: Run, accelerator: Accelerator | None = None) -> Ledger | Abstention:
     """The memory account of a recipe, or an `Abstention` that says why there is none.
 
     `run` must know its world size; lower it again for another one. With arrays in `run` all figures are arrays, the
@@ -68,7 +69,7 @@ def ledger(run: Run, accelerator: Any = None) -> Ledger | Abstention:
         return Abstention(reasons)
     sizes = Sizes(run)
     ranks: list[RankMemory] = []
-    parts = _Parts(sizes)
+    parts = _Parts(sizes, accelerator)
     for rank in range(run.parallel.pp) if sizes.scalar else heaviest_ranks(run):
         ranks += parts.rank(rank)
     return Ledger(tuple(ranks), run.not_modelled)
@@ -103,11 +104,13 @@ def heaviest_ranks(run: Run) -> list[int]:
 class _Parts:
     """What is computed once per recipe and shared by its ranks."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, accelerator: Accelerator | None) -> None:
         self.sizes = sizes
         self.run = sizes.run
         self.activations = Activations(sizes)
         self.state = optimizer.state_bytes(sizes)
+        self.accelerator = device.runtime_accelerator(sizes, accelerator)
+        self.groups = device.communicators(sizes)
 
     def rank(self, pp_rank: int) -> list[RankMemory]:
         """The accounts of one pipeline rank: one, or one for the first and one for the last data-parallel index."""
@@ -231,19 +234,19 @@ class _Parts:
 
     def outside(self, memory: RankMemory) -> None:
         """Context and communicators: the band of the device bytes."""
-        sizes = self.sizes
-        low, high = device.context_bytes(sizes)
-        groups = device.communicators(sizes)
-        comm_low, comm_high = device.COMMUNICATOR_BYTES
-        memory.items["runtime context"] = Item(
-            high, DEVICE, "{low} to {high} B", {"low": low, "high": high}, "ledger: device"
-        )
+        from primus_lint.hardware.runtime import runtime_bytes
+
+        low, high = runtime_bytes(self.accelerator, 0)
+        groups = self.groups
+        total_low, total_high = runtime_bytes(self.accelerator, groups)
+        source = "hardware_db/runtime.yaml"
+        memory.items["runtime context"] = Item(high, DEVICE, "{low} to {high} B", {"low": low, "high": high}, source)
         memory.items["communicators"] = Item(
-            groups * comm_high, DEVICE, "{n} groups x up to {each} B", {"n": groups, "each": comm_high},
-            "ledger: device",
+            total_high - high, DEVICE, "{n} groups, {low} to {high} B in all",
+            {"n": groups, "low": total_low - low, "high": total_high - high}, source,
         )  # fmt: skip
-        memory.device_low_bytes = memory.peak_allocated_bytes + low + groups * comm_low
-        memory.device_high_bytes = memory.peak_reserved_bytes + high + groups * comm_high
+        memory.device_low_bytes = memory.peak_allocated_bytes + total_low
+        memory.device_high_bytes = memory.peak_reserved_bytes + total_high
 
     def activation_items(self, memory: RankMemory, kept: list[ChunkBytes], found: Peak, pending: list[Any]) -> None:
         """One item per chunk and kind of activation, at the load of the peak."""

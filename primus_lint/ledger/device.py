@@ -1,4 +1,4 @@
-"""Outside PyTorch: the runtime's context and the communicators' buffers."""
+"""Outside PyTorch: the runtime's context and the communicators' buffers (bands of the hardware database)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.formula import where
 
 if TYPE_CHECKING:
+    from primus_lint.hardware import Accelerator
     from primus_lint.ledger.sizes import Sizes
 
-GIB = 1 << 30
-# Context: libraries, code objects and scratch of one process; communicators: per group with more than one rank.
-CONTEXT_BYTES = {"cuda": (GIB // 2, GIB), "rocm": (GIB // 2, 3 * GIB // 2)}
-COMMUNICATOR_BYTES = (64 << 20, 384 << 20)
 
+def runtime_accelerator(sizes: Sizes, given: Accelerator | None) -> Accelerator:
+    """The accelerator whose runtime is meant; without one, the commonest of the recipe's vendor."""
+    if given is not None:
+        return given
+    from primus_lint.hardware import accelerator
 
-def context_bytes(sizes: Sizes) -> tuple[int, int]:
-    """Low and high estimate of the runtime's context."""
-    return CONTEXT_BYTES.get(sizes.run.kernels.vendor, CONTEXT_BYTES["cuda"])
+    found = accelerator("mi300x" if sizes.run.kernels.vendor == "rocm" else "h100")
+    assert found is not None
+    return found
 
 
 def communicators(sizes: Sizes) -> Any:
-    """Number of process groups with more than one rank that a rank communicates in."""
+    """Number of process groups with more than one rank in which a rank communicates."""
     total: Any = 0
     for size in (sizes.tp, sizes.pp, sizes.cp, sizes.ep, sizes.dp, sizes.edp):
         if size is not None:
