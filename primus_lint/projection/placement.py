@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import ceil_div, gcd, minimum
+from primus_lint.formula import ceil_div, gcd, maximum, minimum
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Parallel
@@ -34,6 +34,7 @@ def group(size: Any, stride: Any, gpus_per_node: Any) -> Group:
     The group covers L = size*stride consecutive ranks and starts at a multiple of L; modulo the node that start takes
     every multiple of gcd(L, node), so that the worst one is node - gcd.
     """
+    size, stride = maximum(size, 1), maximum(stride, 1)  # 0 only in a grid of recipes, where the mask rules it out
     span = size * stride
     nodes = (gpus_per_node - gcd(span, gpus_per_node) + span - 1) // gpus_per_node + 1
     nodes = minimum(nodes, size)

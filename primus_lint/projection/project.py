@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import maximum, sqrt
+from primus_lint.formula import is_scalar, maximum, sqrt
 from primus_lint.projection import cost, data_parallel, flops, optimizer, pipeline
 from primus_lint.projection.cost import Cost
 from primus_lint.projection.layers import LayerTable, Stage
@@ -92,6 +92,10 @@ def why_not(run: Run) -> str | None:
         return "the vocabulary size comes from a tokenizer that is not at hand"
     if run.parallel.dp is None or run.parallel.edp is None or run.batch.num_microbatches is None:
         return "the batch or the data-parallel size is not known"
+    if is_scalar(run.parallel.dp, run.parallel.edp) and min(run.parallel.dp, run.parallel.edp) < 1:
+        return "one replica needs more GPUs than there are"
+    if is_scalar(run.batch.num_microbatches) and run.batch.num_microbatches < 1:
+        return "the global batch is smaller than one micro-batch on every data-parallel rank"
     return None
 
 
@@ -184,7 +188,8 @@ def _finish(
     total.merge(update)
     of_parts = total.spread_seconds / iteration_s
     relative = sqrt(of_parts * of_parts + COMMON_SPREAD * COMMON_SPREAD)
-    tokens = run.batch.global_batch_size * run.batch.seq_length
+    # what the step really trains: the global batch where it divides, as it must
+    tokens = microbatches * run.batch.micro_batch_size * run.parallel.dp * run.batch.seq_length
     tokens_per_s = tokens / iteration_s / run.target.world_size
     per_token = flops.model_flops_per_token(run)
     model_flops = None if per_token is None else tokens_per_s * per_token
