@@ -1,7 +1,7 @@
 """Examples that are files: run the text of an example and give the codes of its findings.
 
 An example is the text of a whole file, or (without `modules:`) the `overrides` of a Primus experiment of `framework`
-with the model preset `preset`. `files` are presets of the model's folder, `beside` files in the experiment's own
+with the model preset `preset`. `files` are presets of the model's folder (with `module` the module preset), `beside` files in the experiment's own
 folder, `chain` a number of parents that extend each other; `set`, `env`, `model` and `primus_root` are what the command
 line gives, `name` the file's name, `encoding` how its text is stored, `gpu` the device.
 """
@@ -58,7 +58,7 @@ def check_text(text: str, example: dict[str, Any], folder: Path) -> Checked:
         platforms = folder / "primus" / "configs" / "platforms"
         for place in (presets, modules, platforms):
             place.mkdir(parents=True, exist_ok=True)
-        (modules / "pre_trainer.yaml").write_text("lr: 1.0e-4\n", encoding="utf-8")
+        (modules / "pre_trainer.yaml").write_text(example.get("module", "lr: 1.0e-4") + "\n", encoding="utf-8")
         (platforms / "platform_azure.yaml").write_text("name: azure\n", encoding="utf-8")
         (presets / "llama3_8B.yaml").write_text("num_layers: 32\n", encoding="utf-8")
         for name, content in example["files"].items():

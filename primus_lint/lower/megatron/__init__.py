@@ -79,7 +79,7 @@ def lower(
     known = keys(version)
     for key, value in section.values.items():
         args[key] = value.value
-        if key not in known:
+        if key not in known and framework == "megatron":  # Primus knows arguments by their own names only
             dest = aliases(version).get(key)
             if dest is not None and dest not in section.values:
                 args[dest] = value.value

@@ -1,0 +1,123 @@
+"""Megatron-Bridge recipes: which overrides reach the recipe function, and which stop it.
+
+Primus calls `recipe:flavor(**overrides)`. An argument that the function does not take makes the call fail, and Primus
+tries again without it: the key is dropped. An argument that the recipe itself passes on is a TypeError that the retry
+does not catch. Nested blocks named like a field of the configuration are laid over the result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.readers.tables import table
+from primus_lint.rules.checks.key_facts import WRITTEN, listed, nearest, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from primus_lint.pipeline import Subject
+    from primus_lint.rules.finding import Finding
+
+CHOOSES = frozenset(("recipe", "flavor"))
+# Keys that Primus sets on the finished configuration, whatever the recipe takes.
+OF_PRIMUS = frozenset(("log_interval", "eval_interval", "eval_iters", "save_interval", "skip_save"))
+
+
+def unknown_recipe(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """The recipe or its flavor does not exist."""
+    name = recipe_name(subject)
+    recipes = table("megatron_bridge")["recipes"]
+    if name is None or name in recipes:
+        return
+    module, _, flavor = name.partition(":")
+    flavors = [other.partition(":")[2] for other in recipes if other.startswith(module + ":")]
+    if not flavors:  # a recipe of one's own may have any name: only a misspelt one is said
+        near = nearest(module, sorted({other.partition(":")[0] for other in recipes}), 0.85)
+        if near is not None:
+            yield say(rule, subject, f"there is no recipe module {module}; near: {near}", ("recipe",))
+        return
+    near = nearest(flavor, flavors, 0.5)
+    yield say(
+        rule, subject, f"recipe {module} has no function {flavor}" + (f"; near: {near}" if near else ""), ("flavor",)
+    )
+
+
+def dropped(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Overrides that the recipe function does not take."""
+    taken = arguments(subject)
+    if taken is None:
+        return
+    blocks = table("megatron_bridge")["config"]
+    own = {
+        key
+        for key, facts in table("megatron_bridge")["keys"].items()
+        if not facts.get("recipes") and facts["state"] == "live"
+    }
+    lost = []
+    for key, value in subject.section.values.items():
+        root = key.split(".")[0]
+        if root in taken or root in own or root in blocks or root in CHOOSES or root in OF_PRIMUS:
+            continue
+        if root in refused(subject):
+            continue
+        if value.origins[0].layer in WRITTEN and root not in lost:
+            lost.append(root)
+    if lost:
+        flavor = subject.section.get("flavor")
+        message = (
+            f"{listed(lost, 8)} {'is' if len(lost) == 1 else 'are'} dropped: {flavor} takes no such "
+            f"argument{'' if len(lost) == 1 else 's'}, and its own settings run"
+        )
+        labels = tuple((key, "dropped") for key in lost[1:])
+        yield say(rule, subject, message, tuple(lost), labels=labels)
+
+
+def refuses(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Arguments that the recipe passes itself."""
+    for key in refused(subject):
+        if key in subject.section.values:
+            flavor = subject.section.get("flavor")
+            message = f"{flavor} passes {key} itself: giving it again is a TypeError at the start"
+            origin = subject.section.origin(key)
+            layer = (
+                ""
+                if origin is None or origin.layer in WRITTEN
+                else f" (set by the model preset {subject.section.model})"
+            )
+            yield say(rule, subject, message + layer, (key,))
+
+
+def recipe_name(subject: Subject) -> str | None:
+    """`module:function` of the section; None when it names no recipe."""
+    module, flavor = subject.section.get("recipe"), subject.section.get("flavor")
+    if not isinstance(module, str) or not isinstance(flavor, str):
+        return None
+    for prefix in ("megatron.bridge.recipes.", "primus.backends.megatron_bridge.recipes."):
+        module = module.removeprefix(prefix)
+    return f"{module}:{flavor}"
+
+
+def refused(subject: Subject) -> tuple[str, ...]:
+    recipe = table("megatron_bridge")["recipes"].get(recipe_name(subject) or "")
+    return tuple(recipe.get("refuses", ())) if recipe else ()
+
+
+def arguments(subject: Subject) -> set[str] | None:
+    """Names that the recipe function and its helpers take; None for an unknown recipe or one that takes everything."""
+    data = table("megatron_bridge")
+    entry = data["recipes"].get(recipe_name(subject) or "")
+    if entry is None:
+        return None
+    names: set[str] = set()
+    seen: set[str] = set()
+    while entry is not None:
+        names.update(entry.get("own", ()))
+        names.update(entry.get("pops", ()))
+        target = entry.get("passes_to")
+        if target is None or target in seen:
+            break
+        seen.add(target)
+        entry = data["helpers"].get(target) or data["recipes"].get(target.removeprefix("megatron.bridge.recipes."))
+        if entry is None:
+            return None
+    return names

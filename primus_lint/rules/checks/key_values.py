@@ -1,0 +1,205 @@
+"""Values of a wrong type, and texts that do not mean what their author meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.rules.checks.key_facts import keys_of, listed, name_of, say, shown, written
+from primus_lint.rules.finding import Change, Finding, Fix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from primus_lint.pipeline import Subject
+    from primus_lint.readers.document import Value
+
+INTS = ("int", "int | None", "None | int", "Optional[int]", "NonNegativeInt", "PositiveInt", "PositiveInt | None")
+FLOATS = ("float", "float | None", "Optional[float]", "None | float", "NonNegativeFloat", "float | int", "int | float")
+BOOLS = ("bool", "bool | None", "None | bool")
+# Values that Primus takes beside Megatron's own choices.
+EXTRA_CHOICES = {"fp4_recipe": ("mxfp4",), "fp8_recipe": (), "optimizer": ("adamw",)}
+CONVERTS = ("maxtext", "nemo_automodel")  # these turn a text that is a number into the number
+
+
+def number_as_text(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Numbers that YAML 1.1 reads as text: `1e-5` has no point."""
+    if subject.section.framework in CONVERTS:
+        return
+    tabled = bool(name_of(subject))
+    for key, value in subject.section.values.items():
+        text = value.value
+        if type(text) is not str or (not text[:1].isdigit() and text[:1] not in "+-."):
+            continue
+        kind = _kind(subject, key)
+        numeric = kind in INTS or kind in FLOATS
+        if not numeric and (kind not in ("", "?") or not _float_like(text)):
+            continue
+        if not _is_number(text):
+            continue  # wrong_type says it
+        right = _as_yaml(float(text), kind)
+        quoted = _quoted(value)
+        how = "in quotes it is text" if quoted else "YAML 1.1 wants a point and a signed exponent"
+        fix = Fix(
+            f"write {right}", "unsafe", (Change("set", key, float(text) if kind not in INTS else int(float(text))),)
+        )
+        sure = numeric and tabled
+        yield say(
+            rule, subject, f"{key} is the text {shown(text)}, not a number: {how}; write {right}", (key,),
+            severity=rule["severity"] if sure else "warning", confidence="certain" if sure else "derived", fixes=(fix,),
+        )  # fmt: skip
+
+
+def wrong_type(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Values that cannot be what their key wants."""
+    if subject.section.framework not in ("megatron", "torchtitan") or name_of(subject) == "megatron":
+        return  # Megatron's parser has a rule of its own
+    for key, value in subject.section.values.items():
+        problem = _problem(subject, key, value)
+        if problem:
+            yield say(rule, subject, f"{key}: {problem}", (key,))
+
+
+def int_for_bool(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """0 and 1 where true and false are meant: they work."""
+    found = [
+        key
+        for key, value in written(subject)
+        if type(value.value) is int and value.value in (0, 1) and _kind(subject, key) in BOOLS
+    ]
+    if found:
+        changes = tuple(Change("set", key, bool(subject.section.get(key))) for key in found)
+        fix = Fix("write true and false", "safe", changes)
+        yield say(rule, subject, f"{listed(found)}: write true or false instead of 1 or 0", tuple(found), fixes=(fix,))
+
+
+def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Values outside the choices of Megatron's parser, which Primus does not run them through."""
+    if name_of(subject) != "primus-megatron":
+        return
+    from primus_lint.lower.megatron.tables import keys
+    from primus_lint.rules.functions import as_list
+
+    table = keys(subject.version)
+    for key, value in written(subject):
+        legal = table.get(key, {}).get("choices")
+        if not legal or value.value is None:
+            continue
+        allowed = [*legal, *EXTRA_CHOICES.get(key, ())]
+        bad = [item for item in as_list(value.value) if item not in allowed]
+        if bad:
+            text = ", ".join(map(str, sorted(legal, key=str)))
+            message = f"{key} cannot be {listed([shown(item) for item in bad])}; Megatron knows {text}"
+            yield say(
+                rule, subject, message + "; Primus does not check it, so that it fails later or not at all", (key,)
+            )
+
+
+def literal_quotes(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    r"""`${NAME:""}`: the quotes become part of the value."""
+    yield from _by_raw(
+        subject, rule, lambda inner: len(inner) > 1 and inner[0] in "\"'" and inner[-1] == inner[0],
+        lambda key, name, inner: f"{key} becomes {inner} with its quotes where {name} is not set: write ${{{name}:{inner[1:-1]}}}",
+    )  # fmt: skip
+
+
+def bash_default(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """`${NAME:-8}`: a default of minus eight."""
+    yield from _by_raw(
+        subject, rule, lambda inner: inner[:1] in ("-", "=", "?", "+") and not (inner[:1] == "-" and _meant(inner)),
+        lambda key, name, inner: f"the default of {name} is {inner!r} here, sign included: write ${{{name}:{inner[1:]}}}",
+    )  # fmt: skip
+
+
+def _meant(inner: str) -> bool:
+    """Whether a default with a minus may be meant: minus one says "off" or "all" in many keys."""
+    return inner == "-1"
+
+
+def nested_variable(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Text with a `${` left in it: defaults do not nest, and a list cannot be one."""
+    for key, value in subject.section.values.items():
+        text = value.value
+        if isinstance(text, str) and "${" in text and value.origin.variable is not None:
+            message = f"{key} keeps the text {shown(text)}: variables in defaults are not replaced"
+            yield say(rule, subject, message, (key,))
+
+
+def _by_raw(subject: Subject, rule: dict[str, Any], wanted: Any, message: Any) -> Iterator[Finding]:
+    import re
+
+    pattern = re.compile(r"\$\{([^:{}]+):([^}]*)\}")
+    for key, value in subject.section.values.items():
+        raw = value.origin.raw
+        if raw is None or "${" not in raw:
+            continue
+        for name, inner in pattern.findall(raw):
+            if wanted(inner) and subject.document.env_used.get(name) is None:
+                yield say(rule, subject, message(key, name, inner), (key,))
+                break
+
+
+def _kind(subject: Subject, key: str) -> str:
+    return str(keys_of(subject).get(key, {}).get("type", ""))
+
+
+def _problem(subject: Subject, key: str, value: Value) -> str:
+    item, kind = value.value, _kind(subject, key)
+    if item is None or not kind:
+        return ""
+    if isinstance(item, (list, dict)):
+        if isinstance(item, list) and item and kind in (*INTS, *FLOATS, *BOOLS) and not _takes_list(subject, key):
+            return f"takes one value, not the list {shown(item)}"
+        return ""
+    if kind in BOOLS and isinstance(item, str):
+        if item.lower() in ("false", "true", "no", "yes", "off", "on", "0", "1"):
+            return f"is the text {item!r}, which counts as true whatever it says: write it without quotes"
+        return f"{shown(item)!r} is neither true nor false"
+    if kind in INTS:
+        if isinstance(item, bool):
+            return f"is {shown(item)}, not a whole number"
+        if isinstance(item, float) and not item.is_integer():
+            return f"{item} is no whole number"
+        if isinstance(item, str) and not _is_number(item) and not _takes_list(subject, key):
+            return f"{shown(item)!r} is no whole number"
+    if kind in FLOATS and isinstance(item, str) and not _is_number(item):
+        return f"{shown(item)!r} is no number"
+    return ""
+
+
+def _takes_list(subject: Subject, key: str) -> bool:
+    from primus_lint.lower.megatron.tables import keys
+
+    if subject.section.framework != "megatron":
+        return False
+    return keys(subject.version).get(key, {}).get("nargs") is not None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _float_like(text: str) -> bool:
+    from primus_lint.source.scalars import looks_like_float
+
+    return looks_like_float(text)
+
+
+def _quoted(value: Value) -> bool:
+    raw = value.origin.raw
+    return raw is not None and raw[:1] in "\"'"
+
+
+def _as_yaml(number: float, kind: str) -> str:
+    """A number as YAML 1.1 reads it back."""
+    if kind in INTS and number.is_integer():
+        return str(int(number))
+    text = repr(number)
+    if "e" in text:
+        mantissa, _, exponent = text.partition("e")
+        sign = exponent[0] if exponent[0] in "+-" else "+"
+        return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent.lstrip('+-')}"
+    return text

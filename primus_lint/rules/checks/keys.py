@@ -1,0 +1,157 @@
+"""Keys that nothing knows, that stand at the wrong level, or that are no keys at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.rules.checks.key_facts import (
+    keys_of,
+    listed,
+    name_of,
+    nearest,
+    removed_of,
+    say,
+    written,
+)
+from primus_lint.rules.finding import Change, Finding, Fix, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from primus_lint.pipeline import Subject
+
+# What an experiment may have at its top level: Primus reads these.
+TOP_LEVEL = frozenset(
+    ("work_group", "user_name", "exp_name", "workspace", "platform", "env", "extends", "bases", "modules")
+)
+META = frozenset(("trainer_class", "trainable", "sink_level", "file_sink_level", "stderr_sink_level"))
+
+
+def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Keys that the framework does not know: a misspelling where a known key is near."""
+    name = name_of(subject)
+    if name in ("", "megatron", "megatron_bridge"):  # the parser's own rule, and the recipe's
+        return
+    known = known_names(subject)
+    for key, _ in written(subject):
+        if key in known or is_environment_name(key) or _inside(key, known):
+            continue
+        near = nearest(key, _siblings(key, known))
+        what = "is attached to the configuration and read by nothing"
+        if name == "maxtext":
+            what = "is dropped by MaxText"
+        elif name == "primus-megatron":
+            what = "is put on the arguments and read by nothing"
+        if near is None:
+            message = f"{key} is no key of {label(subject)}: it {what}"
+            yield say(rule, subject, message, (key,), severity="warning", confidence="derived")
+            continue
+        fix = Fix(f"rename it to {near}", "safe", (Change("rename", key, near),))
+        yield say(rule, subject, f"{key} is no key of {label(subject)}, {near} is: it {what}", (key,), fixes=(fix,))
+
+
+def label(subject: Subject) -> str:
+    return {"primus-megatron": "Primus's Megatron backend", "torchtitan": "TorchTitan", "maxtext": "MaxText"}.get(
+        name_of(subject), subject.section.framework
+    )
+
+
+def known_names(subject: Subject) -> frozenset[str]:
+    """Every key that some code may read, of any state; unknown ones are what is left."""
+    names = {*keys_of(subject), *removed_of(subject), *META}
+    if name_of(subject) == "primus-megatron":
+        from primus_lint.lower.megatron.aliases import aliases
+        from primus_lint.lower.megatron.versions import key_table
+        from primus_lint.readers.tables import table
+
+        version = key_table(subject.version)
+        for framework in ("megatron", "megatron-config"):
+            names.update(table(framework, version)["keys"])
+        names.update(table("megatron", version).get("extra", ()))
+        names.update(aliases(subject.version))
+    return frozenset(names)
+
+
+def _inside(key: str, known: frozenset[str]) -> bool:
+    """Whether a dotted key lies in a section whose keys are free: a known mapping without tabled leaves."""
+    parts = key.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        section = ".".join(parts[:end])
+        if section in known:
+            return not any(name.startswith(section + ".") for name in known)
+    return False
+
+
+def _siblings(key: str, known: frozenset[str]) -> list[str]:
+    """Known keys of the same depth; a dotted key is first compared inside its own section."""
+    section, _, _ = key.rpartition(".")
+    inside = [name for name in known if name.rpartition(".")[0] == section]
+    return inside or [name for name in known if name.count(".") == key.count(".")]
+
+
+def is_environment_name(key: str) -> bool:
+    """A name in the manner of environment variables: capitals, digits and underscores."""
+    return len(key) > 2 and key.isupper() and key.replace("_", "").isalnum()
+
+
+def environment_names(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Environment variables written as keys: none is exported."""
+    if not name_of(subject):
+        return
+    found = [key for key, _ in written(subject) if is_environment_name(key)]
+    if found:
+        message = (
+            f"{listed(found)} look{'s' if len(found) == 1 else ''} like environment variables: keys are not exported; "
+            "write them under `env:` at the top level"
+        )
+        yield say(rule, subject, message, tuple(found), labels=tuple((key, "not exported") for key in found[1:]))
+
+
+def strays(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Training keys at the top level of an experiment: nothing reads them there."""
+    document = subject.document
+    if document.format != "primus" or subject.section is not document.sections[0]:
+        return
+    known = _section_names(subject)
+    roots: dict[str, Any] = {}
+    for key, value in document.top_level.items():
+        root = key.split(".")[0]
+        if root not in TOP_LEVEL and root in known and value.origin.path == document.path:
+            roots.setdefault(root, value)
+    if not roots:
+        return
+    where = ".".join(str(part) for part in subject.section.node_path)
+    names = list(roots)
+    places = [_place(subject, root) for root in names]
+    message = (
+        f"{listed(names, 8)} stand{'s' if len(names) == 1 else ''} at the top level, where nothing reads "
+        f"{'it' if len(names) == 1 else 'them'}: move {'it' if len(names) == 1 else 'them'} under {where}"
+    )
+    yield say(
+        rule, subject, message, tuple(names), place=places[0], key_path=(names[0],),
+        related=tuple(place._replace(message=f"{name} too") for name, place in zip(names[1:], places[1:], strict=True)),
+    )  # fmt: skip
+
+
+def _section_names(subject: Subject) -> set[str]:
+    """First parts of the keys that some module of the document could have."""
+    names: set[str] = set()
+    for section in subject.document.sections:
+        names.update(key.split(".")[0] for key in section.values)
+    names.update(key.split(".")[0] for key in keys_of(subject))
+    if name_of(subject) == "megatron_bridge":
+        from primus_lint.readers.tables import table
+
+        names.update(key.split(".")[0] for key in table("megatron_bridge")["config"])
+    return names
+
+
+def _place(subject: Subject, root: str) -> Place:
+    """Where a key stands at the top level."""
+    document = subject.document
+    if document.doc is not None and document.source is not None:
+        entry = document.doc.entry((root,))
+        if entry is not None:
+            line, column = document.source.position(entry.key.start)
+            return Place(document.path, line, column, (entry.key.start, entry.key.end))
+    return Place(document.path, 1, 1)
