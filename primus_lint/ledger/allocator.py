@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import maximum, minimum, round_up, where
+from primus_lint.formula import maximum, round_up, where
 
 if TYPE_CHECKING:
     from primus_lint.ledger.optimizer import StateBytes
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from primus_lint.ledger.states import Stage
 
 MIB = 1 << 20
+WASTE_PERCENT = 30
 ROUNDING_BYTES = 512
 SMALL_SEGMENT_BYTES = 2 * MIB
 LARGE_SEGMENT_BYTES = 20 * MIB
@@ -73,12 +74,26 @@ def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, index: Any)
     return total
 
 
-def reserved(steady_bytes: Any, peak_bytes: Any) -> Any:
+def reserved(sizes: Sizes, steady_bytes: Any, peak_bytes: Any) -> Any:
     """Reserved bytes at the peak.
 
-    Long-lived tensors fill their segments; the changing part (activations and transients) leaves free blocks of which
-    some cannot be reused. Rounded to segments of 2 MiB.
+    Long-lived tensors fill their segments; of the changing part (activations and transients) the allocator keeps more
+    segments than it uses at once, because sizes alternate. SimuMax's published runs (8 ranks of 4 recipes, B200,
+    allocated and reserved side by side) hold 17 to 48 % of the changing part on top, 30 % in the middle. With
+    expandable segments only the rounding to 2 MiB remains.
     """
-    changing = peak_bytes - steady_bytes
-    waste = minimum(changing // 32 + LARGE_SEGMENT_BYTES, peak_bytes)
+    changing = maximum(peak_bytes - steady_bytes, 0)
+    waste = 0 if expandable(sizes) else changing * WASTE_PERCENT // 100
     return round_up(peak_bytes + waste, SMALL_SEGMENT_BYTES)
+
+
+def expandable(sizes: Sizes) -> bool:
+    """Whether the environment asks PyTorch for expandable segments."""
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        try:
+            text = str(sizes.run.args["env_" + name] or "")
+        except KeyError:
+            continue
+        if "expandable_segments:true" in text.lower().replace(" ", ""):
+            return True
+    return False

@@ -178,7 +178,7 @@ class _Parts:
         states_bytes = sum(item.bytes for name, item in items.items() if name.startswith("optimizer "))
         main_gradients = transients.main_gradient_bytes(sizes, owned)
         steady = memory.steady_allocated_bytes = base + main_gradients
-        weighed = peak.weights(sizes, chunks, kept, stage)
+        weighed = peak.weights(sizes, chunks, self.activations, stage)
         found = peak.peak(sizes, pp_rank, weighed)
         activations = found.activations
         self.activation_items(memory, kept, found, weighed.pending)
@@ -202,7 +202,7 @@ class _Parts:
         extra = maximum(highest - base - activations, 0)
         items["transients"] = Item(extra, TRANSIENT, "{extra} B above the kept tensors ({moment})",
                                    {"extra": extra, "moment": memory.peak_moment}, "ledger: transients")  # fmt: skip
-        memory.peak_reserved_bytes = allocator.reserved(steady, highest)
+        memory.peak_reserved_bytes = allocator.reserved(sizes, base, highest)
         items["allocator"] = Item(memory.peak_reserved_bytes - highest, ALLOCATOR, "{v} B reserved beyond the peak",
                                   {"v": memory.peak_reserved_bytes - highest}, "ledger: allocator")  # fmt: skip
         self.outside(memory)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
     from primus_lint.ledger.inflight import Loaded
     from primus_lint.ledger.sizes import Sizes
-    from primus_lint.ledger.stage_activations import ChunkBytes
+    from primus_lint.ledger.stage_activations import Activations
     from primus_lint.ledger.states import Stage
 
 
@@ -34,22 +34,29 @@ class Weights(NamedTuple):
     backward: list[Any]
 
 
-def weights(sizes: Sizes, chunks: tuple[Chunk, ...], kept: list[ChunkBytes], stage: Stage) -> Weights:
-    """The weights of a rank's chunks."""
+def weights(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations, stage: Stage) -> Weights:
+    """The weights of a rank's chunks.
+
+    On the chunk with the loss the backward begins there: what the loss keeps is gone when the layers begin, so the
+    larger of both moments counts.
+    """
     gathered = sharding.gathered_bytes(sizes, chunks, stage)
-    forward, backward, pending = [], [], []
-    for chunk, found in zip(chunks, kept, strict=True):
+    alive, forward, backward, pending = [], [], [], []
+    for chunk in chunks:
+        found = activations.chunk(chunk)
         work: Any = 0
         for kind in found.kinds:
-            work = maximum(work, transients.backward_bytes(sizes, kind) + found.working)
+            work = maximum(work, transients.backward_bytes(sizes, kind, activations.mlp(kind)) + found.working)
         ahead: Any = 0
         if chunk.loss:
             ahead = head.logits_transient_bytes(sizes)
-            work = maximum(work, ahead)
+            kept = found.parts["output and loss"][0]
+            work = maximum(kept + ahead, work) - kept
+        alive.append(found.bytes)
         forward.append(ahead + gathered)
         backward.append(work + gathered)
         pending.append(transients.pending_bytes(sizes, chunk))
-    return Weights([found.bytes for found in kept], pending, forward, backward)
+    return Weights(alive, pending, forward, backward)
 
 
 def peak(sizes: Sizes, pp_rank: int, found: Weights) -> Peak:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from primus_lint.formula import ceil_div, maximum, minimum, where
 from primus_lint.ledger import head, params
 from primus_lint.ledger.activations.kind import Kind, kind_of, mtp_kind
-from primus_lint.ledger.activations.layer import checkpoint_bytes, layer_bytes
+from primus_lint.ledger.activations.layer import checkpoint_bytes, kept
+from primus_lint.ledger.activations.recompute import selective
 from primus_lint.ledger.activations.tensors import total
 
 if TYPE_CHECKING:
@@ -37,12 +38,30 @@ class Activations:
         self.sizes = sizes
         self.checkpoint = checkpoint_bytes(sizes)
         self._layers: dict[Kind, Any] = {}
+        self._mlps: dict[Kind, Any] = {}
+        self._recomputed: dict[Kind, Any] = {}
 
     def layer(self, kind: Kind) -> Any:
         """Bytes kept by one layer of a kind that is not fully recomputed."""
         if kind not in self._layers:
-            self._layers[kind] = layer_bytes(self.sizes, kind)
+            self._compute(kind)
         return self._layers[kind]
+
+    def mlp(self, kind: Kind) -> Any:
+        """Of them, those of the MLP (with router, dispatch and experts)."""
+        self.layer(kind)
+        return self._mlps[kind]
+
+    def _compute(self, kind: Kind) -> None:
+        everything = kept(self.sizes, kind)
+        selected = everything
+        if self.sizes.run.recompute.granularity == "selective":
+            selected = selective(self.sizes, kind, everything)
+        self._layers[kind] = total(selected)
+        self._mlps[kind] = total(
+            {name: value for name, value in selected.items() if not name.startswith(("attention.", "latent."))}
+        )
+        self._recomputed[kind] = maximum(total(everything) - self._layers[kind], 0)
 
     def chunk(self, chunk: Chunk) -> ChunkBytes:
         """One model chunk."""
@@ -53,15 +72,19 @@ class Activations:
         working: Any = 0
         if chunk.embedding:
             parts["embedding"] = (total(head.embedding(sizes)), "token ids, mask")
-        kept = [True] * len(kinds)
+        saved: list[Any] = [True] * len(kinds)
+        if run.recompute.granularity == "selective":
+            for kind in dict.fromkeys(kinds):
+                self.layer(kind)
+                working = maximum(working, self._recomputed[kind])
         if run.recompute.granularity == "full" and kinds:
-            inputs, kept, working = self._full(chunk, kinds)
+            inputs, saved, working = self._full(chunk, kinds)
             parts["recompute inputs"] = (inputs * self.checkpoint, "the input of each recomputed unit")
         for kind in dict.fromkeys(kinds):
             count: Any = 0
             for index, other in enumerate(kinds):
                 if other == kind:
-                    count = count + kept[index]
+                    count = count + saved[index]
             name = ("moe layers" if kind.moe else "dense layers") + (" fp8" if kind.low else "")
             text = f"layers x {_shown(self.layer(kind))} B"
             parts[name] = (count * self.layer(kind), f"{count} {text}" if isinstance(count, int) else text)
@@ -106,8 +129,8 @@ class Activations:
             return sum(chosen), [not named for named in chosen], heaviest if any(chosen) else 0
         number = recompute.num_layers if recompute.num_layers is not None else 1
         if recompute.method == "block":
-            kept = [where(number > index, 0, 1) for index in range(count)]
-            return minimum(number, count), kept, where(number > 0, heaviest, 0)
+            saved = [where(number > index, 0, 1) for index in range(count)]
+            return minimum(number, count), saved, where(number > 0, heaviest, 0)
         return ceil_div(count, number), [0] * count, heaviest * minimum(number, count)
 
 

@@ -16,24 +16,27 @@ if TYPE_CHECKING:
 SPLIT = ("zb-h1", "zb-h2", "zb-heuristic", "zbv", "v-half", "v-min", "dualpipe", "dualpipev")
 
 
-def backward_bytes(sizes: Sizes, kind: Kind) -> Any:
-    """Gradients and gathered inputs while one layer runs backward, beyond its kept tensors.
+def backward_bytes(sizes: Sizes, kind: Kind, mlp_kept: Any) -> Any:
+    """What one layer's backward needs beyond all kept tensors, at its worst moment.
 
-    At the MLP: the incoming gradient, its gathered copy, the gradients of fc2's input and of fc1's output.
-    At the attention: the gradients of output, q, k and v. A backward without fused gradient accumulation also holds
-    the weight gradient of one linear layer.
+    MLP first: the incoming gradient; then either its gathered copy with the gradient of fc2's input, or, once fc2's
+    input is gone, the gradient of fc1's output. A mixture of experts has both sides of the reverse dispatch. By the
+    time of the attention the MLP's kept tensors (`mlp_kept`) are gone: gradients of output, q, k, v and the kernel's
+    scratch. Without fused gradient accumulation one weight gradient exists besides.
     """
     act, S, T, h = sizes.act, sizes.S, sizes.T, sizes.h
-    incoming = T * h * act
     gathered = S * h * act
     if kind.moe:
-        inner = rows(sizes) * (h + (1 + sizes.fc1) * (sizes.g // sizes.etp)) * act
-        weight = sizes.fc1 * (sizes.g // sizes.etp) * h * act
+        g = sizes.g // sizes.etp
+        routed = rows(sizes) * act
+        inner = maximum(2 * routed * h, maximum(routed * (h + g), routed * g * sizes.fc1))
+        weight = sizes.fc1 * g * h * act
     else:
-        inner = gathered + S * (sizes.f // sizes.tp) * (1 + sizes.fc1) * act
+        elements = S * (sizes.f // sizes.tp) * act
+        inner = maximum(gathered + elements, elements * sizes.fc1)
         weight = sizes.fc1 * (sizes.f // sizes.tp) * h * act
     attention = gathered + S * (3 * sizes.Aq * sizes.d + 2 * sizes.kq * sizes.d) * act + attention_workspace(sizes)
-    out = incoming + maximum(inner, attention)
+    out = T * h * act + maximum(inner, attention - mlp_kept)
     return out if sizes.run.optimizer.gradient_accumulation_fusion else out + weight
 
 
