@@ -76,11 +76,11 @@ def unequal(draw: st.DrawFn, vpp: int = 1) -> tuple[Times, int]:
 
 @settings(max_examples=150, deadline=None)
 @given(unequal())
-def test_unequal_1f1b_is_a_lower_bound_within_2_percent(case: tuple[Times, int]) -> None:
+def test_unequal_1f1b_is_a_lower_bound_within_4_percent(case: tuple[Times, int]) -> None:
     times, microbatches = case
     formula, exact = closed_form("1f1b", times, microbatches).makespan_s, timeline("1f1b", times, microbatches)
     assert formula <= exact * (1 + 1e-9)
-    assert exact <= formula * 1.02
+    assert exact <= formula * 1.04
     if times.link_s == 0.0:
         assert formula == pytest.approx(exact)
 
