@@ -7,6 +7,7 @@ compiled copy.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any
@@ -28,8 +29,11 @@ def write_compiled(folder: str) -> None:
     """Write both files into `folder`."""
     full = compile_db(resources.data_root("hardware_db"))
     for name, data in ((NAME, _lean(full)), (FULL_NAME, full)):
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        path = os.path.join(folder, name)
+        part = f"{path}.{os.getpid()}"  # a reader never sees half of it
+        with open(part, "w", encoding="utf-8") as file:
             json.dump(data, file, separators=(",", ":"))
+        os.replace(part, path)
 
 
 def _lean(node: Any) -> Any:
@@ -50,6 +54,8 @@ def load(full: bool = False) -> dict[str, Any]:
             loaded: dict[str, Any] = json.load(file)
         return loaded
     compiled = compile_db(resources.data_root("hardware_db"))
+    with contextlib.suppress(OSError):  # a checkout that cannot be written compiles again next time
+        write_compiled(resources.DATA)
     if full:
         return compiled
     lean: dict[str, Any] = _lean(compiled)

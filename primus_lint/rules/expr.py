@@ -50,7 +50,7 @@ def parse(text: str) -> ast.expr:
             (
                 ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, *_BINARY, ast.Compare, *_COMPARE,
                 ast.IfExp, ast.Call, ast.Name, ast.Load, ast.Store, ast.Constant, ast.List, ast.Tuple, ast.Subscript,
-                ast.Slice, ast.GeneratorExp, ast.ListComp, ast.comprehension,
+                ast.Slice, ast.GeneratorExp, ast.ListComp, ast.comprehension, ast.Starred,
             ),
         ):  # fmt: skip
             raise ExpressionError(f"{text!r}: {type(node).__name__} is not allowed")
@@ -110,6 +110,8 @@ def _scalar(node: ast.AST, bound: frozenset[str]) -> str:
     if isinstance(node, (ast.List, ast.Tuple)):
         items = ", ".join(_scalar(item, bound) for item in node.elts)
         return f"[{items}]" if isinstance(node, ast.List) else f"({items}{',' if len(node.elts) == 1 else ''})"
+    if isinstance(node, ast.Starred):
+        return f"*{_scalar(node.value, bound)}"
     if isinstance(node, ast.Subscript):
         return f"{_scalar(node.value, bound)}[{_scalar(node.slice, bound)}]"
     if isinstance(node, ast.Slice):
