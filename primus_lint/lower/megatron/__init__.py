@@ -6,13 +6,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 # All but the first register their symbols.
-from primus_lint.lower.megatron import adjust, attention, batch, features, stages, turbo
+from primus_lint.lower.megatron import adjust, attention, batch, experts, features, stages, turbo
 from primus_lint.lower.megatron.aliases import aliases
 from primus_lint.lower.megatron.build import build_run, vendor_of
 from primus_lint.lower.megatron.namespace import Namespace
 from primus_lint.lower.megatron.tables import defaults, keys
 
-assert attention and batch and features and stages and turbo
+assert attention and batch and experts and features and stages and turbo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
