@@ -7,6 +7,7 @@ Run as a script it reads one JSON object a line (`{"id", "args"}`, Megatron's de
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import subprocess
@@ -29,7 +30,7 @@ def layout(rng: random.Random, layers: int, pp: int) -> tuple[str, int]:
     """A random layout string, right or wrong, and the MTP layers that go with it."""
     count = pp * rng.choice([1, 2, 3]) + rng.choice([0, 0, 0, 1])
     cuts = [0, *sorted(rng.choice(range(layers + 1)) for _ in range(count - 1)), layers]
-    stages = ["t" * (end - start) for start, end in zip(cuts, cuts[1:], strict=False)]
+    stages = ["t" * (end - start) for start, end in itertools.pairwise(cuts)]
     stages[0] = "E" + stages[0]
     stages[-1] += "L"
     depths = rng.choice([0, 0, 1, 2])
