@@ -110,13 +110,16 @@ def project(
 
     `accelerator` and `node` are entries of hardware_db (`node` None: the accelerator's usual one with the target's GPUs
     per node). `factors` multiply the seconds of a class of operation, see `calibrate`. Sizes that do not divide (an
-    illegal recipe) give a meaningless number, never an exception: legality is decided elsewhere.
+    illegal recipe) give a meaningless number or None, never an exception: legality is decided elsewhere.
     """
     from primus_lint.projection.device import Device
 
     if why_not(run) is not None or accelerator is None:
         return None
-    return project_on(run, Device(accelerator, node, run, factors))
+    try:
+        return project_on(run, Device(accelerator, node, run, factors))
+    except (ArithmeticError, TypeError, ValueError):
+        return None  # sizes of a wrong kind or beyond floating point: the rules that read them say so
 
 
 def project_on(run: Run, device: Device) -> Projection:

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from primus_lint.hardware import accelerator, names, node_type
 from primus_lint.ir.record import replace
+from primus_lint.ir.run import Target
+from primus_lint.lower.megatron import lower
 from primus_lint.projection import Projection, facts, project, why_not
 from primus_lint.projection.flops import model_flops_per_token
+from primus_lint.readers.batch import read_batch
 
 from . import plain
 from .recipes import run
@@ -116,6 +119,27 @@ def test_abstains_with_a_reason() -> None:
         assert why_not(recipe) == reason
         assert project(recipe, acc) is None
     assert project(run("llama3-8b"), None) is None
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"hidden_size": 10**400},
+        {"seq_length": 0},
+        {"ffn_hidden_size": "wide", "hidden_size": 4096},
+        {"num_attention_heads": 1, "num_query_groups": 0},
+        {"global_batch_size": 10**30},
+        {"vocab_size": 1},
+        {"tensor_model_parallel_size": 3},
+    ],
+)
+def test_senseless_sizes_raise_nothing(args: dict[str, Any]) -> None:
+    given = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096, "bf16": True, **args}
+    document = read_batch({"framework": "megatron", "model": "llama3-8b", "args": given})
+    recipe = lower(document.sections[0], Target("h100", 8, 8), "d3528a21", "megatron").run
+    acc = accelerator("h100")
+    projection = None if recipe is None else project(recipe, acc)
+    assert projection is None or projection.iteration_s >= 0
 
 
 def test_the_scalar_path_needs_no_numpy() -> None:
