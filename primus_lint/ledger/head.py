@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import where
+from primus_lint.formula import minimum, where
 from primus_lint.ledger.activations.layer import kept_selective
 from primus_lint.ledger.activations.norms import input_bytes, statistics_bytes
 from primus_lint.ledger.activations.quantize import linear_input
@@ -54,9 +54,24 @@ def loss(sizes: Sizes) -> Tensors:
     else:
         out["head.softmax"] = logits * 4 * heads
         out["head.target"] = sizes.S * 9 * heads
+    deferred = deferred_micro_batches(sizes)
+    if deferred:
+        out["head.deferred"] = deferred * (logits + sizes.S * sizes.h) * sizes.act
     if depths:
         out["head.mtp_loss"] = depths * (8 * sizes.S + 4)
     return out
+
+
+def deferred_micro_batches(sizes: Sizes) -> Any:
+    """Micro-batches whose output-layer input and logit gradient wait for the pipeline flush
+    (`defer_embedding_wgrad_compute`, at most `wgrad_deferral_limit`, 0 = all)."""
+    args = sizes.run.args
+    if not args.get("defer_embedding_wgrad_compute"):
+        return 0
+    limit = args.get("wgrad_deferral_limit") or 0
+    if sizes.m is None:
+        return limit
+    return minimum(limit, sizes.m) if limit else sizes.m
 
 
 def mtp(sizes: Sizes, kind: Kind, checkpointed: bool) -> Tensors:

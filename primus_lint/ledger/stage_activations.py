@@ -8,6 +8,7 @@ from primus_lint.formula import ceil_div, maximum, minimum, where
 from primus_lint.ledger import head, params
 from primus_lint.ledger.activations.kind import Kind, kind_of, mtp_kind
 from primus_lint.ledger.activations.layer import checkpoint_bytes, kept
+from primus_lint.ledger.activations.offload import offload
 from primus_lint.ledger.activations.recompute import selective
 from primus_lint.ledger.activations.tensors import total
 
@@ -39,7 +40,8 @@ class Activations:
         self.checkpoint = checkpoint_bytes(sizes)
         self._layers: dict[Kind, Any] = {}
         self._mlps: dict[Kind, Any] = {}
-        self._recomputed: dict[Kind, Any] = {}
+        self._recomputed: dict[Kind, Any] = {}  # what one layer brings back for its backward
+        self._offloaded: dict[Kind, Any] = {}
 
     def layer(self, kind: Kind) -> Any:
         """Bytes kept by one layer of a kind that is not fully recomputed."""
@@ -57,11 +59,22 @@ class Activations:
         selected = everything
         if self.sizes.run.recompute.granularity == "selective":
             selected = selective(self.sizes, kind, everything)
-        self._layers[kind] = total(selected)
+        stay, leave = offload(selected, self.sizes.run.recompute.fine_grained_offload)
+        self._offloaded[kind] = total(leave)
+        self._layers[kind] = total(stay)
         self._mlps[kind] = total(
-            {name: value for name, value in selected.items() if not name.startswith(("attention.", "latent."))}
+            {name: value for name, value in stay.items() if not name.startswith(("attention.", "latent."))}
         )
-        self._recomputed[kind] = maximum(total(everything) - self._layers[kind], 0)
+        self._recomputed[kind] = maximum(total(everything) - total(selected), 0) + 2 * total(leave)
+
+    def host_bytes(self, chunk: Chunk) -> Any:
+        """Bytes that one micro-batch keeps in host memory."""
+        out: Any = 0
+        for layer in chunk.layers:
+            kind = kind_of(self.sizes.run, layer)
+            self.layer(kind)
+            out = out + self._offloaded[kind]
+        return out
 
     def chunk(self, chunk: Chunk) -> ChunkBytes:
         """One model chunk."""
@@ -73,7 +86,7 @@ class Activations:
         if chunk.embedding:
             parts["embedding"] = (total(head.embedding(sizes)), "token ids, mask")
         saved: list[Any] = [True] * len(kinds)
-        if run.recompute.granularity == "selective":
+        if run.recompute.granularity == "selective" or run.recompute.fine_grained_offload:
             for kind in dict.fromkeys(kinds):
                 self.layer(kind)
                 working = maximum(working, self._recomputed[kind])
