@@ -16,7 +16,7 @@ REASON = why_not()
 def test_the_config_class_refuses_what_the_rules_refuse() -> None:
     """Recipes that pass everything before the config class: refused by a rule exactly when the class raises."""
     asked, ours = [], []
-    for args in recipes(3000, seed=5):
+    for args in recipes(4000, seed=5):
         answer = evaluate(
             {
                 "id": "x", "framework": "megatron", "version": "core-0.16.1", "args": args,
@@ -30,7 +30,7 @@ def test_the_config_class_refuses_what_the_rules_refuse() -> None:
             continue
         asked.append(args)
         ours.append([finding["name"] for finding in errors if finding["stage"] == "config"])
-    assert len(asked) > 1000
+    assert len(asked) > 2000
     wrong = [
         f"{names} / {error}: {args}"
         for args, names, error in zip(asked, ours, ask_config([effective(args) for args in asked]), strict=True)
