@@ -7,9 +7,24 @@ import sys
 
 def main() -> None:
     """Run the command line; exits with 0 (clean), 1 (findings) or 2 (could not check)."""
-    from primus_lint.cli import cli
+    from primus_lint.cli.options import COMMANDS, plain
 
+    words = sys.argv[1:]
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 3000))
+    if words and words[0] == "check":
+        words = words[1:]
+    if not words or words[0] not in COMMANDS:
+        parsed = plain(words)
+        if parsed is not None:
+            from primus_lint.cli.common import UsageError
+            from primus_lint.cli.run import run_check
+
+            try:
+                sys.exit(run_check(*parsed))
+            except UsageError:
+                pass  # click words it
+    from primus_lint.cli.group import cli
+
     cli(prog_name="primus-lint")
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import click
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from primus_lint.pipeline import Checked, Options
     from primus_lint.settings import Settings
     from primus_lint.source.text import SourceText
-
-F = TypeVar("F", bound="Callable[..., Any]")
 
 SKIPPED_FOLDERS = {
     ".git",
@@ -31,36 +27,25 @@ SKIPPED_FOLDERS = {
 }
 
 
-def target_options(function: F) -> F:
-    """--gpu, --nodes, --world-size, --gpus-per-node, --env, --set, --model, --framework-version, --primus-root."""
-    options = [
-        click.option("--gpu", metavar="NAME", help="GPU kind, e.g. mi300x, h100 (see `primus-lint hardware`)."),
-        click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes."),
-        click.option("--world-size", type=click.IntRange(min=1), metavar="N", help="Number of GPUs."),
-        click.option("--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs of a node."),
-        click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="Environment variable of the run."),
-        click.option(
-            "--set", "set_values", multiple=True, metavar="key=value", help="Override a key (YAML 1.1 scalar)."
-        ),
-        click.option("--model", metavar="NAME", help="Model facts for a file that names none (shipped model table)."),
-        click.option("--framework-version", metavar="V", help="Megatron commit, core-0.16.1, or Primus release."),
-        click.option("--primus-root", type=click.Path(exists=True, file_okay=False), help="A Primus checkout."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+class UsageError(Exception):
+    """The command was used wrongly; the message says how it is meant."""
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(text + "\n")
 
 
 def make_options(values: dict[str, Any]) -> Options:
-    """The Options of a command's parameters. Raises click.UsageError."""
+    """The Options of a command's parameters. Raises UsageError."""
     from primus_lint.lower.megatron.versions import VERSIONS, canonical
     from primus_lint.pipeline import Options
 
     if values.get("nodes") is not None and values.get("world_size") is not None:
-        raise click.UsageError("--nodes and --world-size say the same thing: give one of them")
+        raise UsageError("--nodes and --world-size say the same thing: give one of them")
     version = values.get("framework_version")
     if version is not None and canonical(version) is None:
-        raise click.UsageError(f"--framework-version {version!r} is not known; known are {', '.join(VERSIONS)}")
+        raise UsageError(f"--framework-version {version!r} is not known; known are {', '.join(VERSIONS)}")
     gpu = values.get("gpu")
     if gpu is not None:
         check_gpu(gpu)
@@ -85,13 +70,13 @@ def check_gpu(name: str) -> None:
 
         near = difflib.get_close_matches(name.lower(), [item.lower() for item in names()], 3, 0.4)
         hint = f" (near: {', '.join(near)})" if near else ""
-        raise click.UsageError(f"--gpu {name!r} is not known{hint}; known are {', '.join(names())}")
+        raise UsageError(f"--gpu {name!r} is not known{hint}; known are {', '.join(names())}")
 
 
 def pair(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise click.UsageError(f"{option} wants NAME=VALUE, not {text!r}")
+        raise UsageError(f"{option} wants NAME=VALUE, not {text!r}")
     return name, value
 
 
@@ -157,12 +142,10 @@ def settings_problems(settings: Settings, shown: set[str]) -> bool:
     good = True
     for problem in settings.problems:
         where = f"{problem.path}:{problem.line}:{problem.column}"
-        click.echo(f"{where}: {'error' if problem.fatal else 'warning'}[{problem.code}] {problem.message}", err=True)
+        say(f"{where}: {'error' if problem.fatal else 'warning'}[{problem.code}] {problem.message}")
         good &= not problem.fatal
     if settings.required_version and version_satisfies(settings.required_version) is False:
-        click.echo(
-            f"primus-lint: {settings.path} wants version {settings.required_version}, this is {__version__}", err=True
-        )
+        say(f"primus-lint: {settings.path} wants version {settings.required_version}, this is {__version__}")
         good = False
     return good
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from primus_lint.cli import common
+from primus_lint.cli import clicks, common, options
 
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True))
-@common.target_options
+@clicks.options(options.TARGET)
 def command(file: str, **values: Any) -> None:
     """Show the settings and the target that hold for FILE, each with its source."""
     import os
@@ -20,7 +20,7 @@ def command(file: str, **values: Any) -> None:
     from primus_lint.source.text import SourceText
     from primus_lint.target import resolve_target
 
-    options = common.make_options(values)
+    chosen = common.make_options(values)
     settings = load_settings(file)
     click.echo(f"settings: {settings.path or 'none found: defaults'}")
     for name in ("profile", "select", "extend_select", "ignore", "fail_on", "framework_version", "rule_paths"):
@@ -32,8 +32,8 @@ def command(file: str, **values: Any) -> None:
         click.echo(f"  ignored in this file: {', '.join(ignored)}")
     source = None if os.path.isdir(file) else SourceText.from_path(file)
     target, assumed = resolve_target(
-        file, source, settings, gpu=options.gpu, nodes=options.nodes, world_size=options.world_size,
-        gpus_per_node=options.gpus_per_node,
+        file, source, settings, gpu=chosen.gpu, nodes=chosen.nodes, world_size=chosen.world_size,
+        gpus_per_node=chosen.gpus_per_node,
     )  # fmt: skip
     click.echo(f"target: gpu {target.gpu or 'unknown'}, world size {target.world_size or 'unknown'}")
     for item in assumed:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from primus_lint.cli import common
+from primus_lint.cli import clicks, common, options
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Checked, Subject
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("what")
-@common.target_options
+@clicks.options(options.TARGET)
 @click.option("--memory", is_flag=True, help="The memory items of a file, with formulas and sources.")
 @click.option("--rank", type=click.IntRange(min=0), help="With --memory: this pipeline rank only.")
 def command(what: str, memory: bool, rank: int | None, **values: Any) -> None:

@@ -1,137 +1,24 @@
-"""`primus-lint --fix` and `primus-lint fix`: rewrite in place, diff on standard output, summary on standard error."""
+"""`primus-lint fix`, the same as `primus-lint --fix`."""
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from primus_lint.cli import common
-
-if TYPE_CHECKING:
-    from primus_lint.pipeline import Checked, Subject
-    from primus_lint.tune.fix import FixResult
+from primus_lint.cli import clicks, options
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True)
-@common.target_options
-@click.option("--diff", is_flag=True, help="Print what would change; write nothing.")
-@click.option("--unsafe-fixes", is_flag=True, help="Also apply fixes that can change numerics or checkpoints.")
-@click.option("--no-tune", is_flag=True, help="Repair only.")
-@click.option("--minimal", is_flag=True, help="The fewest changed keys instead of the fastest recipe.")
-@click.option(
-    "--min-gain", type=float, default=3.0, show_default=True, help="Percent that tuning must gain to rewrite."
-)
-@click.option("--keep", metavar="KEYS", help="Keys (comma-separated) that must not change.")
-@click.option("--stdin-filename", metavar="PATH", help="The name of standard input (`-`).")
+@clicks.options(options.FIX)
 def command(files: tuple[str, ...], **values: Any) -> None:
     """Repair and tune FILES in place; print the unified diff.
 
     Exit status: 0 when nothing is left, 1 when findings remain (with --diff also when something would change), 2 when
     a file could not be checked.
     """
+    from primus_lint.cli.run_fix import run_fix
+
     sys.exit(run_fix(files, values))
-
-
-def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
-    """Fix all files; the exit status. Text read from standard input goes to standard output instead of the diff."""
-    from primus_lint.cli.check import fail_on
-    from primus_lint.source.diff import unified_diff
-    from primus_lint.source.edits import write_atomic
-    from primus_lint.tune.fix import Rules, fix_source
-
-    options = common.make_options(values)
-    how = Rules(
-        unsafe=bool(values.get("unsafe_fixes")),
-        tune=not values.get("no_tune"),
-        minimal=bool(values.get("minimal")),
-        min_gain=float(values.get("min_gain") or 0.0) / 100,
-        keep=frozenset(name.strip() for name in (values.get("keep") or "").split(",") if name.strip()),
-    )
-    only_diff = bool(values.get("diff"))
-    checked: list[Checked] = []
-    could_not = changed = False
-    overrides: dict[str, Any] = {}
-    shown: set[str] = set()
-    for path, alone in common.find_files(files or (() if values.get("hook") else (".",))):
-        try:
-            source = common.read_source(path, values.get("stdin_filename"))
-        except OSError as error:
-            click.echo(f"primus-lint: {path}: {error.strerror or error}", err=True)
-            could_not = True
-            continue
-        settings = common.settings_for(source.path, values.get("config"), bool(values.get("isolated")), overrides)
-        could_not |= not common.settings_problems(settings, shown)
-        result = fix_source(source, options, settings, how)
-        if not result.before.is_recipe:
-            if alone and not values.get("hook"):
-                click.echo(f"primus-lint: {path}: not a training recipe that primus-lint reads", err=True)
-                could_not = True
-            continue
-        checked.append(result.after)
-        changed |= result.changed
-        if path == "-" and not only_diff:
-            sys.stdout.buffer.write(result.source.data)
-        elif result.changed:
-            name = os.path.relpath(source.path).replace(os.sep, "/")
-            color = common.use_color(sys.stdout)
-            click.echo(unified_diff(source.text, result.source.text, name, color=color), nl=False)
-            if not only_diff:
-                write_atomic(path, result.source.data)
-        report(result)
-    status = common.exit_code(checked, could_not, fail_on(checked, values))
-    return 1 if only_diff and changed and status == 0 else status
-
-
-def report(result: FixResult) -> None:
-    """What was done and why it is better, on standard error."""
-    path = result.before.path
-    for finding in result.after.findings:
-        if finding.severity == "error" and finding.suppressed is None:
-            click.echo(f"{path}: remains: error[{finding.name}] {finding.message}", err=True)
-    for text in result.messages:
-        click.echo(f"{path}: {text}", err=True)
-    if not result.applied:
-        click.echo(f"{path}: unchanged", err=True)
-        return
-    for title in result.applied:
-        click.echo(f"{path}: applied: {title}", err=True)
-    for before, after in zip(result.before.subjects, result.after.subjects, strict=False):
-        _compare(before, after)
-    certificate = result.certificate
-    if certificate is not None:
-        removed = sorted(certificate.removed.items(), key=lambda pair: -pair[1])[:6]
-        click.echo(
-            f"  searched {certificate.space:,} recipes in {certificate.structures} structures: {certificate.legal:,} legal, "
-            f"{certificate.fitting:,} fit, {certificate.rescored} rescored exactly; removed by "
-            + ", ".join(f"{name} {number:,}" for name, number in removed),
-            err=True,
-        )
-    for other in result.runners_up[:3]:
-        changes = ", ".join(f"{key} {value}" for key, value in other.changes.items())
-        click.echo(f"  next: {other.iteration_s:.3f} s a step with {changes}", err=True)
-
-
-def _compare(before: Subject, after: Subject) -> None:
-    from primus_lint.units import gib
-
-    for name, subject in (("before", before), ("after", after)):
-        if subject.section.framework != "megatron" or subject.run is None:
-            return
-        ledger, projection = subject.ledger, subject.projection
-        if ledger is None:
-            click.echo(f"  {name}: no memory account", err=True)
-            continue
-        capacity = subject.accelerator.visible_hbm_bytes if subject.accelerator else None
-        ranks = ", ".join(
-            f"rank {rank.pp_rank} {gib(rank.device_high_bytes)}{' OVER' if capacity and rank.device_low_bytes > capacity else ''}"
-            for rank in ledger.ranks
-        )
-        speed = "" if projection is None else f"; {projection.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
-        fits = ledger.fits(capacity) if capacity else None
-        if fits is False:
-            speed = "; does not run, so it has no speed"
-        click.echo(f"  {name}: {ranks}{speed}", err=True)

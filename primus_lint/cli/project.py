@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from primus_lint.cli import common
+from primus_lint.cli import clicks, common, options
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Subject
@@ -19,7 +19,7 @@ BAR = 48
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@common.target_options
+@clicks.options(options.TARGET)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(file: str, form: str, **values: Any) -> None:
     """Memory of every pipeline rank and projected speed of FILE on its target."""

@@ -92,6 +92,20 @@ def facts() -> dict[str, dict[str, Any]]:
     return {rule["code"]: rule for rule in rules}
 
 
+class Rule(dict[str, Any]):
+    """The facts of one rule for a check in code, read only when the check has something to say."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__()
+        self.code = code
+
+    def __missing__(self, key: str) -> Any:
+        return facts()[self.code][key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return facts()[self.code].get(key, default)
+
+
 @cache
 def codes_by_name() -> dict[str, str]:
     """Every name, alias and code -> code."""

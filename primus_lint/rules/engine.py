@@ -183,7 +183,7 @@ def run_check(entry: catalogue.Entry, lowered: Lowered) -> list[Finding]:
     assert entry.check is not None
     module_name, _, function_name = entry.check.partition(":")
     module = importlib.import_module(f"primus_lint.rules.checks.{module_name}")
-    return list(getattr(module, function_name)(lowered, catalogue.facts()[entry.code]))
+    return list(getattr(module, function_name)(lowered, catalogue.Rule(entry.code)))
 
 
 def make(rule: dict[str, Any], lowered: Lowered, message: str, keys: tuple[str, ...], **more: Any) -> Finding:

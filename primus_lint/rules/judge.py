@@ -85,7 +85,7 @@ def run_check(entry: catalogue.Entry, subject: Subject) -> list[Finding]:
     passes: dict[str, Any] = {}
     for name in wanted:
         if name == "rule":
-            passes[name] = catalogue.facts()[entry.code]
+            passes[name] = catalogue.Rule(entry.code)
         elif name == "subject":
             passes[name] = subject
         else:

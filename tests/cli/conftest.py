@@ -27,7 +27,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def lint() -> Any:
     """Call `primus-lint` with some words; output and exit status in the result."""
-    from primus_lint.cli import cli
+    from primus_lint.cli.group import cli
 
     def call(*words: str, stdin: str | bytes | None = None) -> Result:
         return CliRunner().invoke(cli, [str(word) for word in words], input=stdin, catch_exceptions=False)

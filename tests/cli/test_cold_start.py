@@ -18,7 +18,7 @@ FORBIDDEN = (
 def test_cold_check_imports_nothing_heavy(name: str) -> None:
     code = (
         "import sys\n"
-        "from primus_lint.cli import cli\n"
+        "from primus_lint.cli.group import cli\n"
         f"cli(['examples/configs/{name}.yaml'], prog_name='primus-lint', standalone_mode=False)\n"
     )
     script = code.replace("cli([", "\ntry:\n    cli([").rstrip() + "\nexcept SystemExit:\n    pass\n"

@@ -1,0 +1,47 @@
+"""Options as data -> click options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from primus_lint.cli.options import Option
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def options(table: tuple[Option, ...]) -> Callable[[F], F]:
+    """A decorator that adds the options of a table to a command."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(table):
+            names = [option.flag, *([option.short] if option.short else []), option.dest]
+            more: dict[str, Any] = {"help": option.help, "metavar": option.metavar}
+            if option.kind == "flag":
+                more["is_flag"] = True
+            else:
+                more.update(type=_type(option), multiple=option.multiple)
+                if option.default is not None:
+                    more.update(default=option.default, show_default=True)
+            function = click.option(*names, **more)(function)
+        return function
+
+    return decorate
+
+
+def _type(option: Option) -> Any:
+    if option.kind == "count":
+        return click.IntRange(min=1)
+    if option.kind == "number":
+        return float
+    if option.kind == "choice":
+        return click.Choice(option.choices)
+    if option.kind == "file":
+        return click.Path(exists=True, dir_okay=False)
+    if option.kind == "folder":
+        return click.Path(exists=True, file_okay=False)
+    return click.Path(dir_okay=False) if option.kind == "output" else str

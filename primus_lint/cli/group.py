@@ -1,0 +1,51 @@
+"""The command line: one file per command, each imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from primus_lint import __version__
+from primus_lint.cli.common import UsageError
+from primus_lint.cli.options import COMMANDS
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is called; anything that is not a command goes to `check`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"primus_lint.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version")):
+            args = ["check", *args]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """A wrong use that a command finds out later is click's usage error, with exit status 2."""
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            raise click.UsageError(str(error)) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_text) for name, (_, help_text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="primus-lint")
+def cli() -> None:
+    """Check, explain and fix distributed LLM-training recipes before a GPU is taken.
+
+    `primus-lint FILES` checks; `primus-lint --fix FILES` rewrites and prints the diff. See `primus-lint check --help`.
+    """

@@ -1,0 +1,120 @@
+"""The options of the commands that check, as data: click builds its commands from them, and a plain `check` is parsed
+from them without importing click (a third of a cold start)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# name -> (module, one line of help); the module has a click command called `command`.
+COMMANDS = {
+    "check": ("check", "Check files and directories (the default command)."),
+    "fix": ("fix", "Repair and tune in place, print the diff."),
+    "explain": ("explain", "Explain a rule, a key, or one value of a file (FILE:key), or the memory of a file."),
+    "project": ("project", "Memory by pipeline rank and projected speed of a file."),
+    "batch": ("batch", "Evaluate recipes given as JSON lines."),
+    "rules": ("rules", "List the rules."),
+    "hardware": ("hardware", "Show the hardware database."),
+    "schema": ("schema", "Print a published JSON Schema, or make a preset snapshot from a Primus checkout."),
+    "config": ("config", "Show the settings that hold for a file."),
+    "test-rules": ("test_rules", "Run the examples of rule files as tests."),
+}
+
+FORMATS = ("text", "concise", "json")
+LEVELS = ("error", "warning", "info", "never")
+PROFILES = ("legal", "recommended", "all")
+
+
+class Option(NamedTuple):
+    """`kind`: "flag", "text", "count" (a positive whole number), "number", "choice", "file", "folder", "output"."""
+
+    flag: str
+    dest: str
+    kind: str
+    help: str
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    multiple: bool = False
+    default: float | None = None
+    short: str | None = None
+
+
+TARGET = (
+    Option("--gpu", "gpu", "text", "GPU kind, e.g. mi300x, h100 (see `primus-lint hardware`).", "NAME"),
+    Option("--nodes", "nodes", "count", "Number of nodes.", "N"),
+    Option("--world-size", "world_size", "count", "Number of GPUs.", "N"),
+    Option("--gpus-per-node", "gpus_per_node", "count", "GPUs of a node.", "N"),
+    Option("--env", "env", "text", "Environment variable of the run.", "NAME=VALUE", multiple=True),
+    Option("--set", "set_values", "text", "Override a key (YAML 1.1 scalar).", "key=value", multiple=True),
+    Option("--model", "model", "text", "Model facts for a file that names none (shipped model table).", "NAME"),
+    Option("--framework-version", "framework_version", "text", "Megatron commit, core-0.16.1, or Primus release.", "V"),
+    Option("--primus-root", "primus_root", "folder", "A Primus checkout.", "DIR"),
+)
+FIXING = (
+    Option("--diff", "diff", "flag", "Print what --fix would change; write nothing."),
+    Option("--unsafe-fixes", "unsafe_fixes", "flag", "Also apply fixes that can change numerics or checkpoints."),
+    Option("--no-tune", "no_tune", "flag", "With --fix: repair only."),
+    Option("--minimal", "minimal", "flag", "With --fix: the fewest changed keys instead of the fastest recipe."),
+    Option("--min-gain", "min_gain", "number", "Percent that tuning must gain to rewrite.", default=3.0),
+    Option("--keep", "keep", "text", "Keys (comma-separated) that --fix must not change.", "KEYS"),
+)
+READING = (
+    Option("--stdin-filename", "stdin_filename", "text", "The name of standard input (`-`).", "PATH"),
+    Option("--config", "config", "file", "This settings file only.", "FILE"),
+    Option("--isolated", "isolated", "flag", "No settings files."),
+    Option("--hook", "hook", "flag", "Called by a hook: YAML that is no recipe is skipped, an empty list is clean."),
+)
+CHECK = (
+    *TARGET,
+    Option("--fix", "fix", "flag", "Repair and tune in place; print the unified diff."),
+    *FIXING,
+    Option("--output-format", "formats", "choice", "Repeatable, with --output.", choices=FORMATS, multiple=True),
+    Option("--output", "outputs", "output", "File of that format.", "FILE", multiple=True),
+    Option("--fail-on", "fail_on", "choice", "Lowest level for exit 1.", choices=LEVELS),
+    Option("--select", "select", "text", "Only these rules (names, codes, prefixes; comma-separated).", "RULES"),
+    Option("--extend-select", "extend_select", "text", "These rules too.", "RULES"),
+    Option("--ignore", "ignore", "text", "Not these rules.", "RULES"),
+    Option("--profile", "profile", "choice", "Which rules run.", choices=PROFILES),
+    *READING,
+    Option("--quiet", "quiet", "flag", "Findings only.", short="-q"),
+    Option("--statistics", "statistics", "flag", "Count findings by rule instead of showing them."),
+)
+FIX = (*TARGET, *FIXING, *READING)
+
+
+def plain(words: list[str]) -> tuple[tuple[str, ...], dict[str, object]] | None:
+    """Files and option values of a plain check, or None for whatever click should look at: a command, help, a fix, an
+    option with a wrong value."""
+    by_flag = {name: option for option in CHECK for name in (option.flag, option.short) if name}
+    values: dict[str, object] = {option.dest: () if option.multiple else option.default for option in CHECK}
+    files: list[str] = []
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        if word == "-" or not word.startswith("-"):
+            files.append(word)
+            continue
+        flag, equals, text = word.partition("=")
+        option = by_flag.get(flag)
+        if option is None or option.kind not in ("flag", "text", "count", "choice"):
+            return None
+        if option.kind == "flag":
+            if equals or option.dest in ("fix", "diff"):
+                return None
+            values[option.dest] = True
+            continue
+        if not equals:
+            if index == len(words):
+                return None
+            text = words[index]
+            index += 1
+        value: object = text
+        if option.kind == "count":
+            if not (text.isascii() and text.isdigit()) or int(text) < 1:
+                return None
+            value = int(text)
+        elif option.kind == "choice" and text not in option.choices:
+            return None
+        known = values[option.dest]
+        values[option.dest] = (*known, value) if isinstance(known, tuple) else value
+    return tuple(files), values
