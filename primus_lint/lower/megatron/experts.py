@@ -106,15 +106,11 @@ def windowed_context_types(v: Namespace) -> list[Any]:
     return [kind for kind, is_windowed in zip(types, windowed, strict=False) if is_windowed]
 
 
-@derived("cp_comm_type", "hierarchical_context_parallel_sizes", "context_parallel_size")
-def a2a_degree(v: Namespace) -> Any:
-    """Ranks over which attention heads are exchanged: all context-parallel ranks for a2a, the inner group for a2a+p2p."""
-    if "a2a" in v["context_types"]:
-        return v["cp"]
-    if "a2a+p2p" in v["context_types"]:
-        sizes = v.get("hierarchical_context_parallel_sizes")
-        return sizes[0] if isinstance(sizes, (list, tuple)) and sizes else 1
-    return 1
+@derived("hierarchical_context_parallel_sizes")
+def inner_exchange(v: Namespace) -> Any:
+    """Ranks of the inner level of a two-level context-parallel exchange, which exchange attention heads."""
+    sizes = v.get("hierarchical_context_parallel_sizes")
+    return sizes[0] if isinstance(sizes, (list, tuple)) and sizes else 1
 
 
 @derived("pipeline_model_parallel_layout", "num_layers", "pipeline_model_parallel_size")
