@@ -61,8 +61,9 @@ def primus(args: dict[str, Any], set_by_user: frozenset[str] | set[str]) -> list
         reason = f"turbo_sync_free_moe_stage {stage} sets it"
         put("sync-free-router", "moe_use_fused_router_with_aux_score", True, because, reason)
         put("sync-free-permute", "moe_permute_fusion", True, because, reason)
-        if args.get("fp8") or args.get("fp4"):
-            put("sync-free-padding", "moe_router_padding_for_quantization", True, because, reason)
+        padding = bool(args.get("fp8") or args.get("fp4"))
+        if padding or args.get("moe_router_padding_for_quantization"):
+            put("sync-free-padding", "moe_router_padding_for_quantization", padding, because, reason)
         if stage >= 2:
             put("sync-free-deepep", "use_turbo_deepep", True, because, reason)
         if stage >= 3:
@@ -140,11 +141,12 @@ def _hybrid(args: dict[str, Any], version: str, put: Put) -> None:
         return
     args["hybrid_layer_pattern"] = pattern
     parts = hybrid.split(pattern)
+    overridden = {key: "P29" if args.get(key) is not None else "" for key in ("num_layers", "mtp_num_layers")}
     put("hybrid-layers", "num_layers", parts.num_layers, "hybrid_layer_pattern",
-        "the hybrid pattern decides the number of layers", "P29")  # fmt: skip
+        "the hybrid pattern decides the number of layers", overridden["num_layers"])  # fmt: skip
     if parts.mtp:
         put("hybrid-mtp", "mtp_num_layers", len(parts.mtp), "hybrid_layer_pattern",
-            "the hybrid pattern decides the number of MTP depths", "P29")  # fmt: skip
+            "the hybrid pattern decides the number of MTP depths", overridden["mtp_num_layers"])  # fmt: skip
     if version == "d98e8a64" and ("+" in pattern or "D" in pattern):
         put("hybrid-mla", "multi_latent_attention", True, "hybrid_layer_pattern",
             "+ and D in the hybrid pattern are latent attention")  # fmt: skip
@@ -183,8 +185,9 @@ def _pipeline(args: dict[str, Any], put: Put) -> None:
     for key in ("overlap_p2p_comm", "align_param_gather"):
         if args.get(key) and is_scalar(interleaved):
             if not interleaved:
+                said = "P22" if args["pipeline_model_parallel_size"] > 1 else ""  # without a pipeline nobody is told
                 put(key.replace("_", "-") + "-off", key, False, "num_virtual_stages_per_pipeline_rank",
-                    f"without virtual stages {key} is switched off", "P22")  # fmt: skip
+                    f"without virtual stages {key} is switched off", said)  # fmt: skip
         elif args.get(key):
             args[key] = interleaved
     if args.get("virtual_pipeline_model_parallel_size") is not None:
