@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.validation import ground_truth
+from tests.validation.ground_truth_figures import kendall_tau
 from tests.validation.ground_truth_rows import build
 
 COLUMNS = [
@@ -93,11 +94,11 @@ def test_shapes_from_the_text() -> None:
 
 
 def test_kendall_tau() -> None:
-    assert ground_truth.kendall_tau([(1, 10), (2, 20), (3, 30)]) == 1
-    assert ground_truth.kendall_tau([(1, 30), (2, 20), (3, 10)]) == -1
+    assert kendall_tau([(1, 10), (2, 20), (3, 30)]) == 1
+    assert kendall_tau([(1, 30), (2, 20), (3, 10)]) == -1
     # 5 of 6 pairs agree: (5 - 1)/6
-    assert ground_truth.kendall_tau([(1, 1), (2, 2), (3, 4), (4, 3)]) == pytest.approx(4 / 6)
-    assert ground_truth.kendall_tau([(1, 1), (1, 2)]) is None
+    assert kendall_tau([(1, 1), (2, 2), (3, 4), (4, 3)]) == pytest.approx(4 / 6)
+    assert kendall_tau([(1, 1), (1, 2)]) is None
 
 
 def test_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
