@@ -22,7 +22,7 @@ def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
     findings = [of_problem(problem) for problem in checked.document.problems]
     for finding in findings:
         finding.place = finding.place or Place(checked.path, 1, 1)
-    for subject in checked.subjects:
+    for subject in () if checked.document.fatal else checked.subjects:  # of half a recipe nothing else is sure
         for finding in findings_of(subject):
             locate(finding, subject)
             findings.append(finding)

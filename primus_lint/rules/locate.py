@@ -28,7 +28,8 @@ def locate(finding: Finding, subject: Subject) -> None:
             finding.key_path = origin.key_path
             shown.add(primary)
         else:
-            finding.place = preset_line(document, section)
+            inherited = any(origin.layer == "extends" for key in keys if (origin := section.origin(key)) is not None)
+            finding.place = (parent_line(document) if inherited else None) or preset_line(document, section)
             if finding.keys:
                 finding.key_path = (*section.node_path, finding.keys[0])
     for key in keys:
@@ -36,7 +37,7 @@ def locate(finding: Finding, subject: Subject) -> None:
         if (
             key in shown
             or origin is None
-            or (key not in labels and origin.layer not in ("module-preset", "model-preset"))
+            or (key not in labels and origin.layer not in ("module-preset", "model-preset", "extends"))
         ):
             continue
         text = labels.get(key, f"{key} is set here")
@@ -53,6 +54,15 @@ def here(origin: Origin | None, document: ResolvedDocument) -> Origin | None:
 
 def place_of(origin: Origin, message: str = "") -> Place:
     return Place(origin.path or "", origin.line, origin.column, origin.span, message)
+
+
+def parent_line(document: ResolvedDocument) -> Place | None:
+    """The place of `extends`: a parent file sets the value."""
+    entry = document.doc.entry(("extends",)) if document.doc is not None else None
+    if entry is None or document.source is None:
+        return None
+    line, column = document.source.position(entry.key.start)
+    return Place(document.path, line, column, (entry.key.start, entry.key.end), "a parent file sets it")
 
 
 def preset_line(document: ResolvedDocument, section: Section) -> Place:

@@ -69,7 +69,7 @@ def dropped(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             f"argument{'' if len(lost) == 1 else 's'}, and its own settings run"
         )
         labels = tuple((key, "dropped") for key in lost[1:])
-        yield say(rule, subject, message, tuple(lost), labels=labels)
+        yield say(rule, subject, message, tuple(lost), labels=labels, at_key=True)
 
 
 def refuses(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:

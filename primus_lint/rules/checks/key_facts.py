@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.readers.tables import table
-from primus_lint.rules.finding import Finding
+from primus_lint.rules.finding import Finding, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,10 +73,24 @@ def shown(value: Any) -> str:
 
 
 def say(rule: dict[str, Any], subject: Subject, message: str, keys: tuple[str, ...], **more: Any) -> Finding:
-    """A finding about keys of the section, or (with `place`) about another place of the file."""
+    """A finding about keys of the section, or (with `place`) about another place of the file.
+
+    `at_key` points at the name of the first key instead of its value.
+    """
     from primus_lint.rules.compile import STAGES
 
     key_path = more.pop("key_path", ())
+    if "fixes" in more:  # what another file writes cannot be renamed or dropped here
+        more["fixes"] = tuple(
+            fix
+            for fix in more["fixes"]
+            if all(change.op == "set" or key_place(subject, change.key) is not None for change in fix.changes)
+        )
+    if more.pop("at_key", False):
+        place = key_place(subject, keys[0])
+        if place is not None:
+            origin = subject.section.values[keys[0]].origin
+            more["place"], key_path = place, origin.key_path
     finding = Finding(
         rule["code"], rule["name"], more.pop("severity", rule["severity"]), message,
         confidence=more.pop("confidence", rule["confidence"]), catalogue=tuple(rule["catalogue"]),
@@ -84,6 +98,15 @@ def say(rule: dict[str, Any], subject: Subject, message: str, keys: tuple[str, .
     )  # fmt: skip
     finding.key_path = key_path
     return finding
+
+
+def key_place(subject: Subject, key: str) -> Place | None:
+    """Where the file itself writes a key; None when it does not."""
+    origin, source = subject.section.origin(key), subject.document.source
+    if origin is None or origin.path != subject.document.path or origin.key_span is None or source is None:
+        return None
+    line, column = source.position(origin.key_span[0])
+    return Place(origin.path, line, column, origin.key_span)
 
 
 def listed(items: list[str], limit: int = 5) -> str:

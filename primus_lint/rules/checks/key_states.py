@@ -39,6 +39,7 @@ ALWAYS = {
     "log_learning_rate_to_tensorboard": True,
     "async_tensor_model_parallel_allreduce": True,
     "rope_scaling_factor": 8.0,
+    "rotary_seq_len_interpolation_factor": 1,  # no interpolation
 }
 # Keys whose value says what happens anyway, or whose effect another key of the same file gives.
 HARMLESS = frozenset(("use_flash_attn", "deprecated_use_mcore_models", "add_position_embedding", "debug", "warmup"))
@@ -56,7 +57,7 @@ class Silent(NamedTuple):
     @property
     def matters(self) -> bool:
         """Whether the run differs from what the key asks for."""
-        if self.key in HARMLESS:
+        if self.key in HARMLESS or (self.key in ALWAYS and self.asked is None):
             return False
         if self.runs is UNKNOWN:
             return self.asked not in EMPTY
@@ -78,7 +79,7 @@ def without_need(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         message = f"{listed(names)} ha{'s' if len(names) == 1 else 've'} no effect; what is asked for happens anyway"
         labels = tuple((item.key, item.why) for item in items[1:])
         fix = Fix("drop it" if len(names) == 1 else "drop them", "safe", tuple(Change("drop", name) for name in names))
-        yield say(rule, subject, message, tuple(names), labels=labels, fixes=(fix,))
+        yield say(rule, subject, message, tuple(names), labels=labels, fixes=(fix,), at_key=True)
 
 
 def preset_without_effect(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
@@ -101,7 +102,7 @@ def deprecated(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             to = entry.get("to")
             note = f" ({entry['note']})" if entry.get("note") else ""
             message = f"{key} is an old spelling{note}" + (f"; use {to}" if to else "")
-            yield say(rule, subject, message, (key,))
+            yield say(rule, subject, message, (key,), at_key=True)
 
 
 def other_model(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
@@ -116,7 +117,7 @@ def other_model(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             found.setdefault(str(entry["scope"]), []).append(key)
     for scope, names in found.items():
         message = f"{listed(names)} {'is' if len(names) == 1 else 'are'} read only with {scope}"
-        yield say(rule, subject, message, tuple(names))
+        yield say(rule, subject, message, tuple(names), at_key=True)
 
 
 def _silent(subject: Subject, given: dict[str, Value]) -> Iterator[Silent]:
@@ -216,4 +217,4 @@ def _say(item: Silent, subject: Subject, rule: dict[str, Any]) -> Finding:
         message += f"; see {item.instead}"
     if item.key == "virtual_pipeline_model_parallel_size" and isinstance(item.asked, int):
         fixes = (Fix(f"rename it to {item.instead}", "safe", (Change("rename", item.key, str(item.instead)),)),)
-    return say(rule, subject, message, (item.key,), fixes=fixes)
+    return say(rule, subject, message, (item.key,), fixes=fixes, at_key=True)

@@ -17,7 +17,7 @@ INTS = ("int", "int | None", "None | int", "Optional[int]", "NonNegativeInt", "P
 FLOATS = ("float", "float | None", "Optional[float]", "None | float", "NonNegativeFloat", "float | int", "int | float")
 BOOLS = ("bool", "bool | None", "None | bool")
 # Values that Primus takes beside Megatron's own choices.
-EXTRA_CHOICES = {"fp4_recipe": ("mxfp4",), "fp8_recipe": (), "optimizer": ("adamw",)}
+EXTRA_CHOICES = {"fp4": ("mxfp4",), "fp4_recipe": ("mxfp4",), "moe_router_score_function": ("sqrtsoftplus",)}
 CONVERTS = ("maxtext", "nemo_automodel")  # these turn a text that is a number into the number
 
 

@@ -44,10 +44,17 @@ def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             what = "is put on the arguments and read by nothing"
         if near is None:
             message = f"{key} is no key of {label(subject)}: it {what}"
-            yield say(rule, subject, message, (key,), severity="warning", confidence="derived")
+            yield say(rule, subject, message, (key,), severity="warning", confidence="derived", at_key=True)
             continue
         fix = Fix(f"rename it to {near}", "safe", (Change("rename", key, near),))
-        yield say(rule, subject, f"{key} is no key of {label(subject)}, {near} is: it {what}", (key,), fixes=(fix,))
+        yield say(
+            rule,
+            subject,
+            f"{key} is no key of {label(subject)}, {near} is: it {what}",
+            (key,),
+            fixes=(fix,),
+            at_key=True,
+        )
 
 
 def label(subject: Subject) -> str:
@@ -104,7 +111,8 @@ def environment_names(subject: Subject, rule: dict[str, Any]) -> Iterator[Findin
             f"{listed(found)} look{'s' if len(found) == 1 else ''} like environment variables: keys are not exported; "
             "write them under `env:` at the top level"
         )
-        yield say(rule, subject, message, tuple(found), labels=tuple((key, "not exported") for key in found[1:]))
+        labels = tuple((key, "not exported") for key in found[1:])
+        yield say(rule, subject, message, tuple(found), labels=labels, at_key=True)
 
 
 def strays(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
