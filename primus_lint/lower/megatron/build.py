@@ -61,7 +61,32 @@ def build_run(v: Namespace, section: Section, target: Target, version: str, fram
         return None
 
 
+_WHOLE = (
+    "num_layers", "hidden_size", "num_attention_heads", "groups", "head_dim", "ffn", "tp", "pp", "cp", "ep", "etp", "vpp",
+    "mbs", "seq", "vpp_group", "make_vocab_size_divisible_by",
+)  # fmt: skip
+_DTYPES = ("main_params_dtype", "main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+
+
+def _require_kinds(v: Namespace) -> None:
+    """Every size is a positive whole number (or an array), every state dtype a known one. Raises TypeError, ValueError."""
+    for name in _WHOLE:
+        value = v[name]
+        if isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "dtype")):
+            raise TypeError(f"{name} is {value!r}")
+        if isinstance(value, int) and not 0 < value < 1 << 40:
+            raise ValueError(f"{name} is {value}")
+    for name in _DTYPES:
+        if v.get(name) not in (None, "fp32", "fp16", "bf16", "fp8"):
+            raise ValueError(f"{name} is {v.get(name)!r}")
+    for name in ("vocab_size", "num_experts", "global_batch_size", "recompute_num_layers", "moe_router_topk"):
+        value = v.get(name)
+        if value is not None and (isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "dtype"))):
+            raise TypeError(f"{name} is {value!r}")
+
+
 def _build(v: Namespace, section: Section, target: Target, version: str, framework: str) -> Run | None:
+    _require_kinds(v)
     moe = _moe(v)
     if moe is not None and len(moe.layer_is_moe) != v["num_layers"]:
         return None
