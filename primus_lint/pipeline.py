@@ -73,7 +73,7 @@ class Subject:
         self.version = version
         self.assumed = assumed
         self.framework = "primus-megatron" if document.format.startswith("primus") else "megatron"
-        self.env: Mapping[str, str] | None = None  # the whole environment of a rank; None: what the launcher sets
+        self.env: dict[str, str] | None = None  # the whole environment of a rank; None: what the launcher sets
         self.stack: Mapping[str, Any] | None = None  # arch, te, torch, where known
         self.wanted: Callable[[Entry], bool] | None = None  # which rules below error level are worth a wording
         if document.env and document.format != "batch":
@@ -81,7 +81,10 @@ class Subject:
 
             own = {name: value.value for name, value in document.env.items()}
             values = {key: value.value for key, value in section.values.items()}
-            self.env = {**launcher_env(self.framework, values), **own}
+            launcher = launcher_env(self.framework, values)
+            self.env = {**launcher, **own}
+            if self.framework == "primus-megatron":  # Primus sets this one after the block was exported
+                self.env["CUDA_DEVICE_MAX_CONNECTIONS"] = launcher["CUDA_DEVICE_MAX_CONNECTIONS"]
 
     @cached_property
     def lowered(self) -> Lowered:
