@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.rules import catalogue
 from primus_lint.rules.finding import Finding, Place
 from primus_lint.rules.locate import locate
+from primus_lint.rules.verify import keep_working_fixes
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Checked, Subject
@@ -66,6 +67,7 @@ def findings_of(subject: Subject) -> list[Finding]:
     framework = subject.framework if modelled else subject.section.framework
     if modelled:
         found += subject.conditions
+        keep_working_fixes(found, subject)
     for entry in catalogue.applicable(framework, subject.version):
         module = "" if entry.check is None else entry.check.partition(":")[0]
         if module in ("", "args", "document"):
