@@ -20,7 +20,9 @@ def test_every_labelled_defect_is_found_and_no_legal_file_is_accused() -> None:
     assert figures["missed"] == []
     assert figures["error_found"] == figures["error_total"] >= 30
     # Four recipes of Megatron-Bridge do stop (catalogue of keys: hf_path is passed twice) and have no label.
-    assert [entry["file"] for entry in figures["false_errors"] if entry["rule"] != "recipe-passes-argument-itself"] == []
+    assert [
+        entry["file"] for entry in figures["false_errors"] if entry["rule"] != "recipe-passes-argument-itself"
+    ] == []
 
 
 @needs_corpus
@@ -32,12 +34,14 @@ def test_the_legal_world_sizes_are_those_of_the_labels() -> None:
 def test_labelled_warnings_of_keys_are_warnings_in_their_file() -> None:
     """D05, D12, D13, D14, D16, D21, D25, D26 name a key or its file; the finding stands in the same file."""
     wanted = {"D05", "D12", "D13", "D14", "D21", "D25", "D26"}
-    missed = Counter()
+    missed: Counter[str] = Counter()
     for row in corpus.rows(LABELS / "known-defects.csv"):
         if row["id"] not in wanted or row["level"] != "warning":
             continue
         found = corpus.check(ROOT, row["file"]).findings
-        keys = {key for finding in found if finding.severity == "warning" and finding.code[0] == "K" for key in finding.keys}
+        keys = {
+            key for finding in found if finding.severity == "warning" and finding.code[0] == "K" for key in finding.keys
+        }
         if not (row["key"] in keys or (not row["key"] and keys)):
             missed[row["id"]] += 1
     assert not missed

@@ -109,7 +109,11 @@ modules:
 
 
 def test_a_lost_precision_points_at_the_model_and_shows_the_preset_that_wins(tmp_path: Path) -> None:
-    example = {"files": {"m.yaml": "fp8: e4m3\nfp8_margin: 2"}, "module": "fp8: null\nfp8_margin: 0", "preset": "m.yaml"}
+    example = {
+        "files": {"m.yaml": "fp8: e4m3\nfp8_margin: 2"},
+        "module": "fp8: null\nfp8_margin: 0",
+        "preset": "m.yaml",
+    }
     (finding,) = findings("micro_batch_size: 1", tmp_path, "K110", **example)
     assert finding.place is not None
     assert finding.place.line == 9  # `model: m.yaml`

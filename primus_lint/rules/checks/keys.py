@@ -32,9 +32,11 @@ def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     name = name_of(subject)
     if name in ("", "megatron", "megatron_bridge"):  # the parser's own rule, and the recipe's
         return
-    known = known_names(subject)
-    for key, _ in written(subject):
-        if key in known or is_environment_name(key) or _inside(key, known):
+    table = keys_of(subject)
+    unsure = [key for key, _ in written(subject) if key not in table and not is_environment_name(key)]
+    known = known_names(subject) if unsure else frozenset()
+    for key in unsure:
+        if key in known or _inside(key, known):
             continue
         near = nearest(key, _siblings(key, known))
         what = "is attached to the configuration and read by nothing"
