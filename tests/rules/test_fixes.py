@@ -13,7 +13,7 @@ def test_fixes_of_the_examples() -> None:
     counts: Counter[str] = Counter()
     assert example_failures(counts) == []
     assert counts["fixes"] > 200
-    assert counts["raw"] - counts["fixes"] <= 0.02 * counts["raw"]  # on its own example a fix nearly always works
+    assert counts["raw"] - counts["fixes"] <= 0.03 * counts["raw"]  # on its own example a fix nearly always works
 
 
 @pytest.mark.skipif(not (SHARED / "legality").is_dir(), reason="../shared/legality is absent: no labelled recipes")
