@@ -125,6 +125,9 @@ def _memory(subject: Subject) -> str:
 
 
 def _time(subject: Subject) -> str:
+    ledger, accelerator = subject.ledger, subject.accelerator
+    if ledger is not None and accelerator is not None and ledger.fits(accelerator.visible_hbm_bytes) is False:
+        return "it does not run, so it has no speed"
     projection = subject.projection
     if projection is None:
         return ""

@@ -34,17 +34,18 @@ def locate(finding: Finding, subject: Subject) -> None:
                 finding.key_path = (*section.node_path, finding.keys[0])
     for key in keys:
         origin = section.origin(key)
-        if (
-            key in shown
-            or origin is None
-            or (key not in labels and origin.layer not in ("module-preset", "model-preset", "extends"))
-        ):
+        if key in shown or origin is None or (key not in labels and not _tells(origin)):
             continue
         text = labels.get(key, f"{key} is set here")
         if origin.path is not None:
             related.append(place_of(origin, text))
             shown.add(key)
-    finding.related = tuple(related[:6])
+    finding.related = tuple(related[:4])
+
+
+def _tells(origin: Origin) -> bool:
+    """Whether an inherited value is worth showing without a word of the rule: one that a preset really sets."""
+    return origin.layer in ("module-preset", "model-preset") and origin.value not in (None, False, 0, 1, "none", "")
 
 
 def here(origin: Origin | None, document: ResolvedDocument) -> Origin | None:

@@ -157,7 +157,11 @@ def _finding(subject: Subject, rule: dict[str, Any], message: str, rank: RankMem
     for text in subject.run.not_modelled if subject.run else ():
         notes.append(f"not modelled: {text}")
     assert section is not None
-    return make(rule, subject.lowered, message, keys, labels=((keys[0], label),), notes=tuple(notes))
+    labels = [(keys[0], label)]
+    run = subject.run
+    if largest == "activation" and run is not None and run.recompute.granularity is None:
+        labels.append(("recompute_granularity", "nothing is recomputed"))
+    return make(rule, subject.lowered, message, keys, labels=tuple(labels), notes=tuple(notes))
 
 
 def _set_here(subject: Subject, key: str) -> bool:
