@@ -47,7 +47,7 @@ def dropped(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     taken = arguments(subject)
     if taken is None:
         return
-    blocks = table("megatron_bridge")["config"]
+    blocks, known = table("megatron_bridge")["config"], table("megatron_bridge")["keys"]
     own = {
         key
         for key, facts in table("megatron_bridge")["keys"].items()
@@ -58,7 +58,7 @@ def dropped(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         root = key.split(".")[0]
         if root in taken or root in own or root in blocks or root in CHOOSES or root in OF_PRIMUS:
             continue
-        if root in refused(subject):
+        if root in refused(subject) or _misspelt(root, {*taken, *own, *blocks, *known}):
             continue
         if value.origins[0].layer in WRITTEN and root not in lost:
             lost.append(root)
@@ -70,6 +70,11 @@ def dropped(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         )
         labels = tuple((key, "dropped") for key in lost[1:])
         yield say(rule, subject, message, tuple(lost), labels=labels, at_key=True)
+
+
+def _misspelt(key: str, known: set[str]) -> bool:
+    """A key that another rule takes for a misspelling."""
+    return key not in known and nearest(key, known) is not None
 
 
 def refuses(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:

@@ -57,11 +57,27 @@ def written(subject: Subject) -> Iterator[tuple[str, Value]]:
 
 
 def nearest(key: str, names: Iterable[str], cutoff: float = 0.84) -> str | None:
-    """The known key that a misspelt one most likely means."""
+    """The known key that a misspelt one most likely means: the same but for case and dashes, one slip away, or alike."""
     from difflib import get_close_matches
 
-    close = get_close_matches(key, list(names), 1, cutoff)
+    known = set(names)
+    plain = key.replace("-", "_")
+    for name in (plain, plain.lower()):
+        if name in known:
+            return name
+    if len(key) >= 4:
+        slips = sorted(name for name in known if abs(len(name) - len(key)) <= 1 and _one_slip(key, name))
+        if slips:
+            return slips[0]
+    close = get_close_matches(key, known, 1, cutoff)
     return close[0] if close else None
+
+
+def _one_slip(one: str, other: str) -> bool:
+    """Whether one letter more, less, changed or swapped with its neighbour makes one name into the other."""
+    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    a, b = one[at:], other[at:]
+    return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:] and len(a) > 1)
 
 
 def shown(value: Any) -> str:

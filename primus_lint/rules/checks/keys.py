@@ -30,7 +30,7 @@ META = frozenset(("trainer_class", "trainable", "sink_level", "file_sink_level",
 def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Keys that the framework does not know: a misspelling where a known key is near."""
     name = name_of(subject)
-    if name in ("", "megatron", "megatron_bridge"):  # the parser's own rule, and the recipe's
+    if name in ("", "megatron"):  # Megatron's parser has a rule of its own
         return
     table = keys_of(subject)
     unsure = [key for key, _ in written(subject) if key not in table and not is_environment_name(key)]
@@ -40,8 +40,8 @@ def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             continue
         near = nearest(key, _siblings(key, known))
         what = "is attached to the configuration and read by nothing"
-        if name == "maxtext":
-            what = "is dropped by MaxText"
+        if name in ("maxtext", "megatron_bridge"):
+            what = "is dropped"
         elif name == "primus-megatron":
             what = "is put on the arguments and read by nothing"
         if near is None:
@@ -60,14 +60,25 @@ def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
 
 
 def label(subject: Subject) -> str:
-    return {"primus-megatron": "Primus's Megatron backend", "torchtitan": "TorchTitan", "maxtext": "MaxText"}.get(
-        name_of(subject), subject.section.framework
-    )
+    return {
+        "primus-megatron": "Primus's Megatron backend",
+        "torchtitan": "TorchTitan",
+        "maxtext": "MaxText",
+        "megatron_bridge": "the recipe",
+    }.get(name_of(subject), subject.section.framework)
 
 
 def known_names(subject: Subject) -> frozenset[str]:
     """Every key that some code may read, of any state; unknown ones are what is left."""
     names = {*keys_of(subject), *removed_of(subject), *META}
+    if name_of(subject) == "megatron_bridge":
+        from primus_lint.readers.tables import table
+        from primus_lint.rules.checks.bridge import arguments, refused
+
+        data = table("megatron_bridge")
+        names.update(data["config"])
+        names.update(arguments(subject) or ())
+        names.update(refused(subject))
     if name_of(subject) == "primus-megatron":
         from primus_lint.lower.megatron.aliases import aliases
         from primus_lint.lower.megatron.versions import key_table
