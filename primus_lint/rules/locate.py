@@ -45,7 +45,8 @@ def locate(finding: Finding, subject: Subject) -> None:
 
 def _tells(origin: Origin) -> bool:
     """Whether an inherited value is worth showing without a word of the rule: one that a preset really sets."""
-    return origin.layer in ("module-preset", "model-preset") and origin.value not in (None, False, 0, 1, "none", "")
+    layers = ("module-preset", "model-preset", "extends")
+    return origin.layer in layers and origin.value not in (None, False, 0, 1, "none", "")
 
 
 def here(origin: Origin | None, document: ResolvedDocument) -> Origin | None:
