@@ -40,7 +40,7 @@ def number_as_text(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         quoted = _quoted(value)
         how = "in quotes it is text" if quoted else "YAML 1.1 wants a point and a signed exponent"
         fix = Fix(
-            f"write {right}", "unsafe", (Change("set", key, float(text) if kind not in INTS else int(float(text))),)
+            f"write {right}", "safe", (Change("set", key, float(text) if kind not in INTS else int(float(text))),)
         )
         sure = numeric and tabled
         yield say(
@@ -56,7 +56,12 @@ def wrong_type(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     for key, value in subject.section.values.items():
         problem = _problem(subject, key, value)
         if problem:
-            yield say(rule, subject, f"{key}: {problem}", (key,))
+            fixes: tuple[Fix, ...] = ()
+            meant = _bool_of(value.value) if _kind(subject, key) in BOOLS else None
+            if meant is not None:
+                safety = "safe" if meant else "unsafe"  # the text counts as true
+                fixes = (Fix(f"write {shown(meant)}", safety, (Change("set", key, meant),)),)
+            yield say(rule, subject, f"{key} {problem}", (key,), fixes=fixes)
 
 
 def int_for_bool(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
@@ -151,19 +156,25 @@ def _problem(subject: Subject, key: str, value: Value) -> str:
             return f"takes one value, not the list {shown(item)}"
         return ""
     if kind in BOOLS and isinstance(item, str):
-        if item.lower() in ("false", "true", "no", "yes", "off", "on", "0", "1"):
+        if _bool_of(item) is not None:
             return f"is the text {item!r}, which counts as true whatever it says: write it without quotes"
-        return f"{shown(item)!r} is neither true nor false"
+        return f"is {shown(item)!r}, neither true nor false"
     if kind in INTS:
         if isinstance(item, bool):
             return f"is {shown(item)}, not a whole number"
         if isinstance(item, float) and not item.is_integer():
-            return f"{item} is no whole number"
+            return f"is {item}, no whole number"
         if isinstance(item, str) and not _is_number(item) and not _takes_list(subject, key):
-            return f"{shown(item)!r} is no whole number"
+            return f"is {shown(item)!r}, no whole number"
     if kind in FLOATS and isinstance(item, str) and not _is_number(item):
-        return f"{shown(item)!r} is no number"
+        return f"is {shown(item)!r}, no number"
     return ""
+
+
+def _bool_of(text: Any) -> bool | None:
+    """The switch that a text spells; None when it spells none."""
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    return words.get(text.lower()) if isinstance(text, str) else None
 
 
 def _takes_list(subject: Subject, key: str) -> bool:
@@ -201,5 +212,5 @@ def _as_yaml(number: float, kind: str) -> str:
     if "e" in text:
         mantissa, _, exponent = text.partition("e")
         sign = exponent[0] if exponent[0] in "+-" else "+"
-        return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent.lstrip('+-')}"
+        return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent.lstrip('+-').lstrip('0')}"
     return text
