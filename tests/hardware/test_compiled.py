@@ -30,6 +30,9 @@ def test_an_old_copy_is_compiled_again(tmp_path: Path, monkeypatch: pytest.Monke
     assert compiled.load() == {"accelerators": {}}  # newer than every source
     os.utime(path, (1, 1))
     assert "mi300x" in compiled.load()["accelerators"]
+    assert "mi300x" in json.loads(path.read_text(encoding="utf-8"))["accelerators"]  # and kept
+    path.write_text('{"accelerators": {}}', encoding="utf-8")
+    os.utime(path, (1, 1))
     monkeypatch.setattr(resources, "is_checkout", lambda: False)  # a wheel trusts what it carries
     assert compiled.load() == {"accelerators": {}}
 

@@ -32,7 +32,7 @@ def test_tables(framework: str, version: str, keys: int) -> None:
     assert len(loaded["keys"]) == keys
     assert ("removed" in loaded and loaded["commit"].startswith(version)) or framework == "torchtitan"
     defaults = tables.defaults(framework, version)
-    assert defaults == {key: facts["default"] for key, facts in loaded["keys"].items() if "default" in facts}
+    assert defaults == {key: facts.get("default") for key, facts in loaded["keys"].items()}
 
 
 def test_defaults_are_those_of_the_parser() -> None:
