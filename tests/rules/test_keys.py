@@ -47,6 +47,26 @@ def test_known_keys_of_every_kind_are_known(text: str, tmp_path: Path) -> None:
     assert findings(text, tmp_path, "K101") == []
 
 
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("disable_bias_linear: true", "write add_bias_linear: false"),
+        ("weight_decay_incr: constant", "weight_decay_incr_style"),
+    ],
+)
+def test_a_flag_is_no_key(text: str, right: str, tmp_path: Path) -> None:
+    (finding,) = findings(text, tmp_path, "K101")
+    assert right in finding.message
+    assert finding.severity == "error"
+
+
+def test_fp8_by_the_name_of_its_flag_trains_in_bf16(tmp_path: Path) -> None:
+    (finding,) = findings("fp8_format: hybrid", tmp_path, "K121")
+    assert finding.severity == "error"
+    assert "the run uses null" in finding.message
+    assert finding.fixes[0].changes[0] == ("rename", "fp8_format", "fp8")
+
+
 def test_inert_epsilon_is_quiet_where_it_asks_for_what_runs(tmp_path: Path) -> None:
     (finding,) = findings("norm_epsilon: 1.0e-6", tmp_path, "K121")
     assert "runs" not in finding.message.split(":")[0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.rules.checks.key_facts import keys_of, listed, name_of, removed_of, say, shown, written
 from primus_lint.rules.checks.keys import is_environment_name
+from primus_lint.rules.checks.presets import PRECISION
 from primus_lint.rules.finding import Change, Finding, Fix
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _what_runs(key: str, asked: Any, instead: str | None, entry: dict[str, Any],
         value = names.get(instead)
         if instead == "layernorm_epsilon" and value is None:
             return 1e-5
-        return value if value is not None else UNKNOWN
+        return value if value is not None or instead in PRECISION else UNKNOWN
     return UNKNOWN
 
 
@@ -217,4 +218,5 @@ def _say(item: Silent, subject: Subject, rule: dict[str, Any]) -> Finding:
         message += f"; see {item.instead}"
     if item.key == "virtual_pipeline_model_parallel_size" and isinstance(item.asked, int):
         fixes = (Fix(f"rename it to {item.instead}", "safe", (Change("rename", item.key, str(item.instead)),)),)
-    return say(rule, subject, message, (item.key,), fixes=fixes, at_key=True)
+    severity = "error" if STANDS_FOR.get(item.key) in PRECISION else rule["severity"]  # another number format trains
+    return say(rule, subject, message, (item.key,), fixes=fixes, at_key=True, severity=severity)

@@ -36,6 +36,11 @@ def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     unsure = [key for key, _ in written(subject) if key not in table and not is_environment_name(key)]
     known = known_names(subject) if unsure else frozenset()
     for key in unsure:
+        if name == "primus-megatron" and key not in removed_of(subject):
+            found = _flag(key, subject)
+            if found is not None:
+                yield _say_flag(rule, subject, key, *found)
+                continue
         if key in known or _inside(key, known):
             continue
         near = nearest(key, _siblings(key, known))
@@ -59,6 +64,23 @@ def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         )
 
 
+def _flag(key: str, subject: Subject) -> tuple[str, bool] | None:
+    """(argument, switched off) for the name of a Megatron flag that is not the argument's own name."""
+    from primus_lint.lower.megatron.versions import key_table
+    from primus_lint.readers.tables import flags
+
+    flag = flags(key_table(subject.version)).get("--" + key.replace("_", "-"))
+    return None if flag is None or flag.key == key else (flag.key, flag.off)
+
+
+def _say_flag(rule: dict[str, Any], subject: Subject, key: str, argument: str, off: bool) -> Finding:
+    """A command-line flag written as a key: Primus knows arguments by their own names."""
+    right = f"{argument}: false" if off else argument
+    message = f"{key} is a command-line flag of Megatron, not a key: write {right}; as it stands nothing reads it"
+    fixes = () if off else (Fix(f"rename it to {argument}", "safe", (Change("rename", key, argument),)),)
+    return say(rule, subject, message, (key,), fixes=fixes, at_key=True)
+
+
 def label(subject: Subject) -> str:
     return {
         "primus-megatron": "Primus's Megatron backend",
@@ -80,7 +102,6 @@ def known_names(subject: Subject) -> frozenset[str]:
         names.update(arguments(subject) or ())
         names.update(refused(subject))
     if name_of(subject) == "primus-megatron":
-        from primus_lint.lower.megatron.aliases import aliases
         from primus_lint.lower.megatron.versions import key_table
         from primus_lint.readers.tables import table
 
@@ -88,7 +109,6 @@ def known_names(subject: Subject) -> frozenset[str]:
         for framework in ("megatron", "megatron-config"):
             names.update(table(framework, version)["keys"])
         names.update(table("megatron", version).get("extra", ()))
-        names.update(aliases(subject.version))
     return frozenset(names)
 
 
