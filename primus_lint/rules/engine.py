@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.lower.megatron.namespace import KEYS_OF, depends_on_world
 from primus_lint.rules import catalogue, expr
 from primus_lint.rules.finding import Change, Finding, Fix
 from primus_lint.rules.functions import FUNCTIONS
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from primus_lint.lower.megatron import Lowered
+    from primus_lint.lower.megatron.namespace import Namespace
 
     Wanted = Callable[[catalogue.Entry], bool]
 
@@ -42,8 +42,8 @@ def check_conditions(lowered: Lowered, wanted: Wanted | None = None) -> list[Fin
     return found
 
 
-def uses_world(names: Iterable[str]) -> bool:
-    return any(depends_on_world(name) for name in names)
+def uses_world(names: Iterable[str], namespace: Namespace) -> bool:
+    return any(namespace.depends_on_world(name) for name in names)
 
 
 def word(code: str, lowered: Lowered) -> Finding:
@@ -83,7 +83,7 @@ def rule_keys(rule: dict[str, Any], lowered: Lowered) -> tuple[str, ...]:
     if not keys:
         for name in rule["names"]:
             base = name[6:] if name.startswith("given_") else name
-            for key in KEYS_OF.get(base, (base,)):
+            for key in lowered.namespace.keys_of.get(base, (base,)):
                 if key not in keys and key not in NOT_KEYS and not key.startswith("env_"):
                     keys.append(key)
     at = rule.get("at")

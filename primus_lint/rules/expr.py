@@ -1,15 +1,19 @@
 """The expression language of the rule catalogue: a whitelisted piece of Python, in a scalar and an array form.
 
 A condition such as `num_attention_heads % tp == 0` is parsed once. Names are arguments or derived symbols of the
-namespace. The scalar form is plain Python source over `v["name"]`; the array form calls the helpers of
+namespace; a nested configuration's dotted keys (`training.seq_len`) are names as well. The scalar form is plain Python source over `v["name"]`; the array form calls the helpers of
 `primus_lint.rules.arrays`, which take Python values and broadcast arrays alike and never branch on an element.
 """
 
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
 from primus_lint.rules.functions import FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _BINARY = {
     ast.Add: "+",
@@ -49,11 +53,13 @@ def parse(text: str) -> ast.expr:
             node,
             (
                 ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, *_BINARY, ast.Compare, *_COMPARE,
-                ast.IfExp, ast.Call, ast.Name, ast.Load, ast.Store, ast.Constant, ast.List, ast.Tuple, ast.Subscript,
+                ast.IfExp, ast.Call, ast.Name, ast.Attribute, ast.Load, ast.Store, ast.Constant, ast.List, ast.Tuple, ast.Subscript,
                 ast.Slice, ast.GeneratorExp, ast.ListComp, ast.comprehension, ast.Starred,
             ),
         ):  # fmt: skip
             raise ExpressionError(f"{text!r}: {type(node).__name__} is not allowed")
+        if isinstance(node, ast.Attribute) and _dotted(node) is None:
+            raise ExpressionError(f"{text!r}: a dot joins the parts of a key, nothing else")
         if isinstance(node, ast.Call) and (
             not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS or node.keywords
         ):
@@ -64,15 +70,31 @@ def parse(text: str) -> ast.expr:
 def names(tree: ast.expr) -> list[str]:
     """The namespace names of an expression, in order of appearance, without functions and loop variables."""
     bound = {target.id for node in ast.walk(tree) if isinstance(node, ast.comprehension) for target in _targets(node)}
-    found: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id not in bound and node.id not in FUNCTIONS and node.id not in found:
-            found.append(node.id)
-    return sorted(found, key=lambda name: _first_use(tree, name))
+    found: dict[str, tuple[int, int]] = {}
+    for name, node in _references(tree):
+        if name not in bound and name not in FUNCTIONS:
+            place = (node.lineno, node.col_offset)
+            found[name] = min(place, found.get(name, place))
+    return sorted(found, key=found.__getitem__)
 
 
-def _first_use(tree: ast.expr, name: str) -> tuple[int, int]:
-    return min((n.lineno, n.col_offset) for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name)
+def _references(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Every name and dotted key below a node, with its place."""
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        yield _dotted(node) or "", node
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _references(child)
+
+
+def _dotted(node: ast.expr) -> str | None:
+    """`a.b.c` of a chain of names; None for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if not isinstance(node, ast.Attribute):
+        return None
+    before = _dotted(node.value)
+    return None if before is None else f"{before}.{node.attr}"
 
 
 def _targets(node: ast.comprehension) -> list[ast.Name]:
@@ -91,6 +113,8 @@ def _scalar(node: ast.AST, bound: frozenset[str]) -> str:
         if node.id in bound:
             return node.id
         return node.id if node.id in FUNCTIONS else f"v[{node.id!r}]"
+    if isinstance(node, ast.Attribute):
+        return f"v[{_dotted(node)!r}]"
     if isinstance(node, ast.BoolOp):
         word = " and " if isinstance(node.op, ast.And) else " or "
         return "(" + word.join(_scalar(value, bound) for value in node.values) + ")"

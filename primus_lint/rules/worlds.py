@@ -13,7 +13,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import lcm
-from primus_lint.lower.megatron.namespace import DERIVED, Namespace, depends_on_world
+from primus_lint.lower.megatron.namespace import Namespace
 from primus_lint.rules import catalogue
 from primus_lint.rules.engine import UNDECIDED, run_check, uses_world, violated
 from primus_lint.rules.functions import divisors
@@ -29,16 +29,17 @@ LIMIT = 16_384
 class Sweep(Namespace):
     """A namespace that is moved from one world size to the next: only what depends on it is computed anew."""
 
-    __slots__ = ("_fresh",)
+    __slots__ = ("_fresh", "keys_of", "symbols")
 
     def __init__(self, names: Namespace) -> None:
-        kept = {key: value for key, value in names.items() if not (key in DERIVED and depends_on_world(key))}
+        self.symbols, self.keys_of = names.symbols, names.keys_of
+        kept = {key: names[key] for key in names if not (key in self.symbols and self.depends_on_world(key))}
         super().__init__(kept, names.given)
         self._fresh: list[str] = []
 
     def __missing__(self, name: str) -> Any:
         value = super().__missing__(name)
-        if name in DERIVED and depends_on_world(name):
+        if name in self.symbols and self.depends_on_world(name):
             self._fresh.append(name)
         return value
 
@@ -104,7 +105,7 @@ def legal_world_sizes(lowered: Lowered, limit: int = LIMIT) -> list[int]:
         if entry.function is None:
             if entry.check is not None and entry.check.startswith("args:") and run_check(entry, lowered):
                 return []
-        elif uses_world(entry.names):
+        elif uses_world(entry.names, lowered.namespace):
             bound.append(entry.function)
         elif violated(entry.function, lowered.namespace):
             return []

@@ -23,21 +23,26 @@ _PP = "pipeline_model_parallel_size"
 _CP = "context_parallel_size"
 _EP = "expert_model_parallel_size"
 _ETP = "expert_tensor_parallel_size"
+
+
 class Namespace(dict[str, Any]):
     """Arguments by name; a derived symbol is computed at its first use.
 
     `given` holds the arguments before the framework's own silent changes; `env` and `stack` are read by the rules as
-    `env_NAME` and `arch`, `te`, `torch` (None when unknown).
+    `env_NAME` and `arch`, `te`, `torch` (None when unknown). Another framework's namespace is a subclass with its own
+    `symbols` and `keys_of`.
     """
 
     __slots__ = ("given",)
+    symbols: dict[str, Callable[[Any], Any]] = DERIVED
+    keys_of: dict[str, tuple[str, ...]] = KEYS_OF
 
     def __init__(self, values: dict[str, Any], given: dict[str, Any] | None = None) -> None:
         super().__init__(values)
         self.given = given if given is not None else values
 
     def __missing__(self, name: str) -> Any:
-        function = DERIVED.get(name)
+        function = self.symbols.get(name)
         if function is None:
             if name.startswith("given_"):
                 return self.given.get(name[6:])
@@ -47,6 +52,10 @@ class Namespace(dict[str, Any]):
         value = function(self)
         self[name] = value
         return value
+
+    def depends_on_world(self, name: str) -> bool:
+        """Whether a name changes with the number of GPUs."""
+        return "world_size" in self.keys_of.get(name, (name,))
 
 
 def derived(*keys: str) -> Callable[[Callable[[Namespace], Any]], Callable[[Namespace], Any]]:
