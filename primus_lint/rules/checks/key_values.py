@@ -17,7 +17,15 @@ INTS = ("int", "int | None", "None | int", "Optional[int]", "NonNegativeInt", "P
 FLOATS = ("float", "float | None", "Optional[float]", "None | float", "NonNegativeFloat", "float | int", "int | float")
 BOOLS = ("bool", "bool | None", "None | bool")
 # Values that Primus takes beside Megatron's own choices.
-EXTRA_CHOICES = {"fp4": ("mxfp4",), "fp4_recipe": ("mxfp4",), "moe_router_score_function": ("sqrtsoftplus",)}
+EXTRA_CHOICES = {
+    "fp4": ("mxfp4",),
+    "fp4_recipe": ("mxfp4",),
+    "moe_router_score_function": ("sqrtsoftplus",),
+    "tokenizer_type": (
+        "DeepSeekV2Tokenizer", "DeepSeekV3Tokenizer", "DeepSeekV4Tokenizer", "KimiK2Tokenizer", "Lfm2Tokenizer",
+        "Llama3Tokenizer", "Llama4Tokenizer", "MixtralTokenizer",
+    ),
+}  # fmt: skip
 CONVERTS = ("maxtext", "nemo_automodel")  # these turn a text that is a number into the number
 
 
