@@ -47,7 +47,7 @@ _NUMBERS = (
     "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage", "recompute_num_layers",
     "microbatch_group_size_per_vp_stage", "mtp_num_layers", "num_distributed_optimizer_instances",
     "data_parallel_replicate_degree", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
-    "ddp_bucket_size", "turbo_sync_free_moe_stage",
+    "ddp_bucket_size", "turbo_sync_free_moe_stage", "turbo_deepep_num_cu",
 )  # fmt: skip
 
 
