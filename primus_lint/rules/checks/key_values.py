@@ -93,7 +93,10 @@ def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     from primus_lint.rules.functions import as_list
 
     table = keys(subject.version)
+    told = {key for finding in subject.conditions if finding.severity == "error" for key in finding.keys[:1]}
     for key, value in written(subject):
+        if key in told:
+            continue
         legal = table.get(key, {}).get("choices")
         if not legal or value.value is None:
             continue
