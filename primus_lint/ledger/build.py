@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import maximum
+from primus_lint.formula import is_scalar, maximum, minimum, where
 from primus_lint.ledger import allocator, device, optimizer, peak, persistent, sharding, states, transients
 from primus_lint.ledger.activations.kind import kind_of
+from primus_lint.ledger.muon import layer_wise
 from primus_lint.ledger.result import (
     ACTIVATION,
     ALLOCATOR,
-    DEVICE,
     PERSISTENT,
     STATIC,
     TRANSIENT,
@@ -121,7 +121,7 @@ class _Parts:
         per_stage = sizes.tp * sizes.cp * sizes.dp
         held = (sharding.holding(sizes, stage.dense), sharding.holding(sizes, stage.expert))
         first, last = (held[0].first, held[1].first), (held[0].last, held[1].last)
-        muon = sizes.scalar and optimizer.layer_wise(sizes)
+        muon = sizes.scalar and layer_wise(sizes)
         if not muon and (not sizes.scalar or first == last):
             shards = [("all", *first, per_stage)]
         else:
@@ -165,7 +165,7 @@ class _Parts:
         owned = dense + expert
         items = {name: item for name, item in common.items() if item.group == STATIC}
         last = position == "last"
-        items.update(self.state_items(stage, dense, expert, last))
+        items.update(optimizer.items(sizes, self.state, stage, dense, expert, last))
         items.update((name, item) for name, item in common.items() if item.group != STATIC)
         slack = allocator.state_slack_bytes(sizes, stage, state, lambda grid: grid.last_index if last else 0)
         items["unsplit blocks"] = Item(
@@ -176,8 +176,10 @@ class _Parts:
         memory.static_bytes = memory.total(STATIC)
         base = memory.static_bytes + memory.total(PERSISTENT)
         states_bytes = sum(item.bytes for name, item in items.items() if name.startswith("optimizer "))
+        gradients = sum(item.bytes for name, item in items.items() if name.startswith("gradients "))
+        coming = sharding.coming_gradients_bytes(sizes, gradients)
         main_gradients = transients.main_gradient_bytes(sizes, owned)
-        steady = memory.steady_allocated_bytes = base + main_gradients
+        steady = memory.steady_allocated_bytes = base - where(main_gradients > 0, coming, 0) + main_gradients
         weighed = peak.weights(sizes, chunks, self.activations, stage)
         found = peak.peak(sizes, pp_rank, weighed)
         activations = found.activations
@@ -188,10 +190,12 @@ class _Parts:
         moving = transients.pipeline_bytes(sizes) - retained
         if any(chunk.embedding or chunk.loss for chunk in chunks):
             moving = moving + transients.batch_bytes(sizes)
+        # a first backward makes its gradients while it frees the activations: both are never there at once
+        absent = where(sizes.m == 1, minimum(coming, activations), 0)
         memory.moments = {
-            "backward of the last forward": base + activations + moving + found.working,
+            "backward of the last forward": base - absent + activations + moving + found.working,
             "optimizer step": steady + transients.optimizer_step_bytes(sizes, owned),
-            "construction": memory.static_bytes - states_bytes + weights,
+            "construction": memory.static_bytes - states_bytes - coming + weights,
         }
         highest: Any = 0
         for name, value in memory.moments.items():
@@ -199,54 +203,16 @@ class _Parts:
                 memory.peak_moment = name
             highest = maximum(highest, value)
         memory.peak_allocated_bytes = highest
-        extra = maximum(highest - base - activations, 0)
+        if not is_scalar(absent) or absent:
+            items["gradients not made yet"] = Item(-absent, TRANSIENT, "of the only micro-batch", {}, "torch FSDP2")
+        extra = maximum(highest - base - activations + absent, 0)
         items["transients"] = Item(extra, TRANSIENT, "{extra} B above the kept tensors ({moment})",
                                    {"extra": extra, "moment": memory.peak_moment}, "ledger: transients")  # fmt: skip
         memory.peak_reserved_bytes = allocator.reserved(sizes, base, highest)
         items["allocator"] = Item(memory.peak_reserved_bytes - highest, ALLOCATOR, "{v} B reserved beyond the peak",
                                   {"v": memory.peak_reserved_bytes - highest}, "ledger: allocator")  # fmt: skip
-        self.outside(memory)
+        device.outside(sizes, memory, self.accelerator, self.groups)
         return memory
-
-    def state_items(self, stage: Stage, dense: Any, expert: Any, last: bool) -> dict[str, Item]:
-        """Main parameters and moments of a rank."""
-        sizes, state = self.sizes, self.state
-        out: dict[str, Item] = {}
-        source = "ledger rule 3"
-        if self.run.optimizer.name in optimizer.MUON:
-            matrices, others = optimizer.muon_elements(sizes, stage, last)
-            counts = {"m": matrices, "o": others}
-            out["optimizer main parameters"] = Item(
-                (matrices + others) * 4, STATIC, "({m} Muon + {o} Adam) owned elements x 4 B", counts, source
-            )
-            out["optimizer moments"] = Item(
-                matrices * 4 + others * 8, STATIC, "{m} Muon elements x 4 B + {o} Adam elements x 8 B", counts, source
-            )
-            return out
-        owned = {"dense": dense, "expert": expert}
-        for name, each in zip(("main parameters", "moment 1", "moment 2"), state, strict=True):
-            if each:
-                out[f"optimizer {name}"] = Item(
-                    (dense + expert) * each, STATIC, "({dense} dense + {expert} expert) owned elements x {each} B",
-                    {**owned, "each": each}, source,
-                )  # fmt: skip
-        return out
-
-    def outside(self, memory: RankMemory) -> None:
-        """Context and communicators: the band of the device bytes."""
-        from primus_lint.hardware.runtime import runtime_bytes
-
-        low, high = runtime_bytes(self.accelerator, 0)
-        groups = self.groups
-        total_low, total_high = runtime_bytes(self.accelerator, groups)
-        source = "hardware_db/runtime.yaml"
-        memory.items["runtime context"] = Item(high, DEVICE, "{low} to {high} B", {"low": low, "high": high}, source)
-        memory.items["communicators"] = Item(
-            total_high - high, DEVICE, "{n} groups, {low} to {high} B in all",
-            {"n": groups, "low": total_low - low, "high": total_high - high}, source,
-        )  # fmt: skip
-        memory.device_low_bytes = memory.peak_allocated_bytes + total_low
-        memory.device_high_bytes = memory.peak_reserved_bytes + total_high
 
     def activation_items(self, memory: RankMemory, kept: list[ChunkBytes], found: Peak, pending: list[Any]) -> None:
         """One item per chunk and kind of activation, at the load of the peak."""

@@ -1,6 +1,6 @@
 """Optimizer state of a rank: main parameters and moments, by optimizer and precision.
 
-Sources: Megatron-Core `DistributedOptimizer`, `Float16OptimizerWithFloat16Params`, `LayerWiseDistributedOptimizer`,
+Sources: Megatron-Core `DistributedOptimizer`, `Float16OptimizerWithFloat16Params`, `HybridDeviceOptimizer`,
 TransformerEngine `FusedAdam`; figures of Adam held against the real objects in tests/oracle.
 """
 
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from primus_lint.formula import as_int
+from primus_lint.ledger.muon import MUON, muon_elements
+from primus_lint.ledger.result import HOST, STATIC, Item
+
 if TYPE_CHECKING:
     from primus_lint.ledger.sizes import Sizes
     from primus_lint.ledger.states import Stage
 
 # FP8 moments take two bytes in TE 2.11: FusedAdam's quantizer allocates the data and its transpose.
 MOMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
-MUON = ("muon", "dist_muon")
 
 
 class StateBytes(NamedTuple):
@@ -33,13 +36,13 @@ def state_bytes(sizes: Sizes) -> StateBytes:
     """Bytes of optimizer state per owned parameter element.
 
     Parameters in fp32 are their own main copy. With the precision-aware optimizer and fp32 main parameters TE keeps a
-    2-byte remainder beside the bf16 parameter instead of a copy.
+    2-byte remainder beside the bf16 parameter instead of a copy. Offloading to the host keeps everything in fp32.
     """
     run = sizes.run
     optimizer = run.optimizer
     main = 0 if run.precision.params_dtype == "fp32" else 4
     first, second = 4, 4
-    if optimizer.precision_aware:
+    if optimizer.precision_aware and not optimizer.cpu_offload:
         if run.precision.params_dtype != "fp32":
             remainders = run.args.get("store_param_remainders")
             if optimizer.main_params_dtype == "fp32":
@@ -47,52 +50,48 @@ def state_bytes(sizes: Sizes) -> StateBytes:
             else:
                 main = 2
         first, second = MOMENT_BYTES[optimizer.exp_avg_dtype], MOMENT_BYTES[optimizer.exp_avg_sq_dtype]
-    if optimizer.sharding == "fsdp2" and run.args.get("use_fsdp2_fp32_param_optimizer"):
+    if optimizer.sharding == "fsdp2" and sizes.e == 4:
         main = 0  # the weights themselves are fp32
     if optimizer.name == "sgd":
         second = 0
     return StateBytes(main, first, second)
 
 
-def layer_wise(sizes: Sizes) -> bool:
-    """Muon whose states are handed out by whole parameters: `dist_muon`, or `muon` asked to be distributed."""
+def items(sizes: Sizes, state: StateBytes, stage: Stage, dense: Any, expert: Any, last: bool) -> dict[str, Item]:
+    """Main parameters and moments of a rank that owns so many elements of both grids."""
     run = sizes.run
-    if run.optimizer.name not in MUON:
-        return False
-    return run.optimizer.name == "dist_muon" or bool(run.args.get("use_layer_wise_distributed_optimizer"))
+    source = "ledger rule 3"
+    out: dict[str, Item] = {}
+    if run.optimizer.name in MUON:
+        matrices, others = muon_elements(sizes, stage, last)
+        counts = {"m": matrices, "o": others}
+        out["optimizer main parameters"] = Item(
+            (matrices + others) * 4, STATIC, "({m} Muon + {o} Adam) owned elements x 4 B", counts, source
+        )
+        out["optimizer moments"] = Item(
+            matrices * 4 + others * 8, STATIC, "{m} Muon elements x 4 B + {o} Adam elements x 8 B", counts, source
+        )
+        return out
+    here, text = dense + expert, "({dense} dense + {expert} expert) owned elements x {each} B"
+    if run.optimizer.cpu_offload:
+        away = offloaded(sizes, here)
+        here, text = here - away, text + " less the offloaded {away}"
+        out["host optimizer state"] = Item(
+            away * (state.total + 4), HOST, "{away} offloaded elements x ({each} B + 4 B of gradients)",
+            {"away": away, "each": state.total}, "Megatron-Core HybridDeviceOptimizer",
+        )  # fmt: skip
+    else:
+        away = 0
+    parts = [("main parameters", state.main), ("moment 1", state.exp_avg), ("moment 2", state.exp_avg_sq)]
+    if run.optimizer.sharding == "fsdp2" and run.args.get("use_fsdp2_bf16_master_weight_optimizer"):
+        parts.append(("gradient twins", 4))
+    for name, each in parts:
+        if each:
+            numbers = {"dense": dense, "expert": expert, "each": each, "away": away}
+            out[f"optimizer {name}"] = Item(here * each, STATIC, text, numbers, source)
+    return out
 
 
-def muon_elements(sizes: Sizes, stage: Stage, last: bool) -> tuple[Any, Any]:
-    """Elements with Muon state (matrices other than embedding and output layer) and with Adam state on a rank.
-
-    `dist_muon` hands whole parameters to the ranks, sorted by size, up and down the ranks in turn; plain `muon` keeps
-    everything everywhere.
-    """
-    distributed = layer_wise(sizes)
-    totals = [0, 0]
-    everything: list[tuple[Any, bool, bool, Any]] = []
-    for chunk in stage.segments:
-        for segment in chunk:
-            for param in segment.params:
-                matrix = param.gemm or param.name.endswith("router.weight") or param.name.endswith("gate_weight")
-                everything.append((param.numel, matrix, param.expert, param.count * segment.repeats))
-    if not distributed or not sizes.scalar:
-        share = {False: 1, True: 1}
-        if distributed:
-            share = {False: sizes.dpcp or 1, True: sizes.edp or 1}
-        found: list[Any] = [0, 0]
-        for numel, matrix, expert, count in everything:
-            found[0 if matrix else 1] += numel * count // share[expert]
-        return found[0], found[1]
-    for expert, group in ((False, sizes.dpcp or 1), (True, sizes.edp or 1)):
-        mine = group - 1 if last else 0
-        position = 0
-        ordered = sorted((entry for entry in everything if entry[2] is expert), key=lambda entry: entry[0])
-        for numel, matrix, _, count in ordered:
-            for _ in range(count):
-                step = position % (2 * group)
-                owner = step if step < group else 2 * group - 1 - step
-                if owner == mine or group == 1:
-                    totals[0 if matrix else 1] += numel
-                position += 1
-    return totals[0], totals[1]
+def offloaded(sizes: Sizes, owned: Any) -> Any:
+    """Owned elements whose state is on the host: whole tensors up to the fraction, so at least this many."""
+    return as_int(owned * sizes.run.optimizer.offload_fraction)

@@ -2,7 +2,8 @@
 
 none               whole weights and gradients, whole states
 distributed        padded weight and gradient buffers, states of the rank's slice of every bucket
-fsdp2              torch FSDP2: weights, gradients and states split over the data-parallel group, unit by unit
+fsdp2              torch FSDP2: weights, gradients and states split over the data-parallel group, unit by unit;
+                   gradients in the weights' dtype, made by the backward and freed by the step
 megatron-fsdp      by strategy: `optim` splits the states, `optim_grads` the gradients too, `optim_grads_params` all
 """
 
@@ -59,7 +60,8 @@ def gathers_weights(sizes: Sizes) -> bool:
 
 
 def gathered_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any:
-    """Gathered units during a backward: the one in use, the prefetched one, and the gradient of the one in use.
+    """Whole units during a backward: the weights in use, the next ones that are being gathered, the gradient of the
+    unit in use, and that of the unit before, which is still being reduced.
 
     Units are the transformer layers, and embedding and output layer of their own.
     """
@@ -80,4 +82,9 @@ def gathered_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any
             if segment.name in ("embedding", "output layer"):
                 ends = maximum(ends, segment.params[0].numel)
     in_use = maximum(largest, ends)
-    return (in_use + largest) * sizes.e + in_use * sizes.e
+    return (2 * in_use + 2 * largest) * sizes.act
+
+
+def coming_gradients_bytes(sizes: Sizes, stored: Any) -> Any:
+    """Gradients that only exist from the backward to the step: those of torch FSDP2, which has no buffer for them."""
+    return stored if sizes.run.optimizer.sharding == "fsdp2" else 0

@@ -19,7 +19,7 @@ DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 
 
 class Sizes:
-    """See the module's docstring. `e` is the size of a parameter and of an activation element in bytes."""
+    """See the module's docstring. `e`, `grad`, `act`: bytes of an element of a stored weight, gradient, activation."""
 
     __slots__ = (
         "A",
@@ -72,9 +72,11 @@ class Sizes:
         self.dv = model.mla.v_head_dim if model.mla is not None else model.kv_channels
         self.f = model.ffn_hidden_size
         self.fc1 = 2 if model.gated else 1  # width of fc1 over the width of fc2's input
-        self.e = 4 if run.precision.params_dtype == "fp32" else 2
         self.act = 4 if run.precision.params_dtype == "fp32" else 2
-        self.grad = DTYPE_BYTES[run.precision.grads_dtype]
+        fsdp2 = run.optimizer.sharding == "fsdp2"
+        self.e = 4 if fsdp2 and run.args.get("use_fsdp2_fp32_param_optimizer") else self.act
+        # torch FSDP2 has no gradient buffer: gradients have the dtype of the parameters
+        self.grad = self.e if fsdp2 else DTYPE_BYTES[run.precision.grads_dtype]
         self.S: Any = self.seq // self.cp * self.mbs
         self.T: Any = where(self.sp, self.S // self.tp, self.S)
         self.Aq: Any = self.A // self.tp  # query heads of a rank

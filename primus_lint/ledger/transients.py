@@ -87,7 +87,7 @@ def pipeline_bytes(sizes: Sizes) -> Any:
 
 
 def main_gradient_bytes(sizes: Sizes, owned: Any) -> Any:
-    """fp32 gradients of the owned parameters, made when the buffer is not fp32; they stay until the next iteration
+    """fp32 gradients of the owned parameters, made when the gradients are not fp32; they stay until the next iteration
     clears them, so they count in the steady state but not at the peak of a backward."""
     optimizer = sizes.run.optimizer
     if sizes.grad == 4 or (optimizer.precision_aware and optimizer.main_grads_dtype != "fp32"):

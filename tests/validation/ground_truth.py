@@ -23,7 +23,7 @@ from primus_lint.readers.batch import RequestError, read_batch
 
 from .ground_truth_blog import assumed
 from .ground_truth_figures import show, summary
-from .ground_truth_rows import RECOMPUTE, Row, build
+from .ground_truth_rows import OTHER_MEMORY, RECOMPUTE, Row, build
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,6 +118,8 @@ def memory(row: Row, recipe_run: Any, found: Any, result: dict[str, Any]) -> Non
     from primus_lint.ledger import ledger
 
     if any(name.startswith("recompute") for name in row.missing):
+        return
+    if any(name in row.raw["framework"] for name in OTHER_MEMORY):
         return
     account = ledger(recipe_run, found)
     if not account:

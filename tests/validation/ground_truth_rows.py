@@ -102,6 +102,8 @@ KERNELS: dict[str, dict[str, dict[str, float]]] = {
     "MosaicML": {"A100-80GB": {"attention": 2.0}, "A100-40GB": {"attention": 2.0}},
     "Kwai": {"H800-80GB": {"attention": 1.75}},
 }
+# Frameworks with states of their own (fp16 gradients, XLA, FSDP1): the ledger is Megatron's, so their memory is not scored
+OTHER_MEMORY = ("DeepSpeed", "nanotron", "MaxText", "FSDP", "InternEvo", "torchtune", "torchtitan", "XTuner")
 LAYERS = {"LLAMA3.1_405B": 126, "Qwen3_235B_a22B": 94}
 SKIPPED = (
     ("LoRA", "LoRA fine-tuning"), ("mamba", "hybrid model"), ("zebra", "hybrid model"), ("hylo", "hybrid model"),
@@ -157,6 +159,8 @@ def build(raw: dict[str, str]) -> Row:
         row.reason = "layers, hidden size or heads are not stated"
         return row
     _degrees(raw, args, row, source)
+    if args.get("position_embedding_type") == "learned_absolute" and "seq_length" in args:
+        args["max_position_embeddings"] = args["seq_length"]  # the table of positions is a parameter
     _precision(raw, args, row)
     _recompute(raw, args, row)
     _features(raw, args)
