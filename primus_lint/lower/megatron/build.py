@@ -37,7 +37,7 @@ _PIPELINE_ALGORITHMS = {
 }
 
 
-# Numbers that the ledger and the projection calculate with: as text (`1e3`, "2") or lists they leave no recipe.
+# Numbers that the ledger and the projection calculate with: as text (`1e3`, "2"), lists or dates they leave no recipe.
 _NUMBERS = (
     "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels",
     "vocab_size", "make_vocab_size_divisible_by", "seq_length", "max_position_embeddings", "micro_batch_size",
@@ -51,9 +51,14 @@ _NUMBERS = (
 )  # fmt: skip
 
 
+def _is_number(value: object) -> bool:
+    """Whether a value can be calculated with, or is unset: a number, or an array of them."""
+    return value is None or isinstance(value, (int, float)) or hasattr(value, "dtype")
+
+
 def build_run(v: Namespace, section: Section, target: Target, version: str, framework: str) -> Run | None:
     """The typed recipe, or None when a needed size is missing or of a wrong kind (the rules say which)."""
-    if any(isinstance(v.get(key), (str, list, tuple)) for key in _NUMBERS):
+    if not all(_is_number(v.get(key)) for key in _NUMBERS):
         return None
     try:
         return _build(v, section, target, version, framework)

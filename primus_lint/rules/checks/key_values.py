@@ -177,6 +177,8 @@ def _problem(subject: Subject, key: str, value: Value) -> str:
             return f"is {item}, no whole number"
         if isinstance(item, str) and not _is_number(item) and not _takes_list(subject, key):
             return f"is {shown(item)!r}, no whole number"
+    if kind in (*INTS, *FLOATS, *BOOLS) and not isinstance(item, (int, float, str)):
+        return f"is {shown(item)}, which is no number: YAML reads a date there"
     if kind in FLOATS and isinstance(item, str) and not _is_number(item):
         return f"is {shown(item)!r}, no number"
     return ""
