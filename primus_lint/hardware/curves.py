@@ -43,20 +43,27 @@ def resolve_nodes(raw: dict[str, Any]) -> dict[str, Any]:
             "host_memory": None if memory is None else base(memory),
             "note": node.get("note", ""),
             "curves": _curves(raw, name),
-            "inter": _inter(raw["collectives"]["inter_node"][vendor]),
+            "inter": _inter(raw["collectives"], vendor),
         }
     return found
 
 
-def _inter(facts: dict[str, Any]) -> dict[str, Any]:
-    """Hop seconds, and per operation [share, time low, time high]."""
+def _inter(collectives: dict[str, Any], vendor: str) -> dict[str, Any]:
+    """Seconds of hops, per operation [share, time low, time high], and per algorithm its protocols, each [start, hop
+    inside, hop between (s), share, cap of its rate between domains (B/s)]."""
     found: dict[str, Any] = {}
-    for name, fact in facts.items():
+    for name, fact in collectives["inter_node"][vendor].items():
         share = base(fact)
         if fact["unit"] == "us":
             found[name] = share
         else:
             found[name] = [share, share / base(fact, "high"), share / base(fact, "low")]
+    cap = base(collectives["low_latency_cap"])
+    for algorithm in ("ring", "tree"):
+        found[algorithm] = [
+            [start * 1e-6, inside * 1e-6, between * 1e-6, share, cap if name == "ll" else 1e15]
+            for name, (start, inside, between, share) in collectives["protocols"][vendor][algorithm].items()
+        ]
     return found
 
 

@@ -123,7 +123,11 @@ def node() -> NodeType:
             "gpus_per_node": 8, "scale_up_gpus": 8, "fabric": "f", "fabric_kind": "switch", "fabric_rate": 1e12,
             "network": "n", "nic_rate": 50e9, "nics": 8, "host_memory": None, "note": "",
             "curves": {"ops": {**ops, "p2p": {"2": flat}}, "band": [0.9, 1.1], "tier": "measured", "source": "s"},
-            "inter": {"base": 1e-5, "tree_hop": 1e-6, "ring_hop": 2e-6, "peer": 3e-6, **shares},
+            "inter": {
+                "base": 1e-5, "network_hop": 4e-6, "peer": 3e-6, **shares,
+                "ring": [[5e-6, 1e-7, 2e-6, 0.5, 5e9], [1e-5, 1e-6, 4e-6, 1.0, 1e15]],  # a quick and a wide protocol
+                "tree": [[2e-5, 1e-6, 8e-6, 0.9, 1e15]],
+            },
         },
     )  # fmt: skip
 
@@ -139,20 +143,36 @@ def test_collective_inside_a_node() -> None:
 
 
 def test_collective_between_nodes() -> None:
-    """16 ranks, 8 a node: 2 * 15/16 * 4 GB = 7.5 GB over 8 NICs of 50 GB/s at one half = 200 GB/s: 37.5 ms + 10 us + 2 hops."""
+    """16 ranks, 8 a node: 2 * 15/16 * 4 GB = 7.5 GB over 8 NICs of 50 GB/s at one half = 200 GB/s (the links inside reach
+    more): 37.5 ms; a ring of 30 steps, 2 of them between nodes: 10 us + 28 * 1 us + 2 * 4 us."""
     found = collectives.time_s(device(), node(), "all_reduce", 4e9, 16, 8)
-    assert found.time_s == pytest.approx(37.5e-3 + 10e-6 + 2 * 1e-6)
+    assert found.time_s == pytest.approx(37.5e-3 + 10e-6 + 28e-6 + 8e-6)
     assert (found.low, found.high, found.tier) == (0.8, 1.5, "constant")
-    # one rank a node: every rank has its own NIC at 25 GB/s; 2 * 3/4 * 1 GB = 1.5 GB: 60 ms, two levels of the tree
+    # one rank a node: every rank has its own NIC at 25 GB/s; 2 * 3/4 * 1 GB = 1.5 GB: 60 ms, six steps between nodes
     alone = collectives.time_s(device(), node(), "all_reduce", 1e9, 4, 1)
-    assert alone.time_s == pytest.approx(60e-3 + 10e-6 + 2 * 2 * 1e-6)
+    assert alone.time_s == pytest.approx(60e-3 + 10e-6 + 6 * 4e-6)
+    # small: the quick protocol, 5 us + 6 * 2 us + 1.5 kB at 5 GB/s
+    small = collectives.time_s(device(), node(), "all_reduce", 1e3, 4, 1)
+    assert small.time_s == pytest.approx(5e-6 + 12e-6 + 0.3e-6)
+    # 64 single ranks: the tree, 20 us + 2 * 6 levels * 8 us, against a ring of 126 steps
+    tree = collectives.time_s(device(), node(), "all_reduce", 1e3, 64, 1)
+    assert tree.time_s == pytest.approx(20e-6 + 96e-6 + 2 * 63 / 64 * 1e3 / (25e9 * 0.9))
     # all-to-all of 1 GB: half of it leaves the node, through this rank's NIC at 25 GB/s: 20 ms; 8 remote peers
     exchange = collectives.time_s(device(), node(), "all_to_all", 1e9, 16, 8)
-    assert exchange.time_s == pytest.approx(20e-3 + 10e-6 + 8 * 3e-6)
+    assert exchange.time_s == pytest.approx(20e-3 + 10e-6 + 4e-6 + 8 * 3e-6)
     gather = collectives.time_s(device(), node(), "all_gather", 4e9, 16, 8)
-    assert gather.time_s == pytest.approx(15 / 16 * 4e9 / 200e9 + 10e-6 + 2e-6)
+    assert gather.time_s == pytest.approx(15 / 16 * 4e9 / 200e9 + 10e-6 + 14e-6 + 4e-6)
+
+
+def test_slow_links_inside_bound_a_ring() -> None:
+    """The curve's last point is 2^29 B in 256 us: 1.75 * 2^29 / 256 us = 3.67 TB/s; 16 NICs would give more."""
+    wide = node()
+    wide.nic_bytes_per_s = 1e12
+    found = collectives.time_s(device(), wide, "all_reduce", 2.0**34, 16, 8)
+    rate = 1.75 * 2**29 / 256e-6
+    assert found.time_s == pytest.approx(2 * 15 / 16 * 2**34 / rate + 46e-6)
 
 
 def test_send() -> None:
     assert collectives.send_time_s(device(), node(), 2**26, 0).time_s == pytest.approx(32e-6)
-    assert collectives.send_time_s(device(), node(), 1e9, 1).time_s == pytest.approx(40e-3 + 10e-6)
+    assert collectives.send_time_s(device(), node(), 1e9, 1).time_s == pytest.approx(40e-3 + 10e-6 + 4e-6)
