@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from primus_lint.formula import is_scalar, minimum
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from primus_lint.ir.run import Run
 
 
@@ -27,8 +29,7 @@ class Loaded(NamedTuple):
 def loads(run: Run, rank: int) -> tuple[Loaded, ...]:
     """The candidates of the peak of a rank.
 
-    With an unknown number of micro-batches, many. On a grid over it the counts of many, cut at the number there is: an
-    upper bound, exact for 1F1B.
+    With an unknown number of micro-batches, many. On a grid over it, the counts of every element.
     """
     pp, vpp, m = run.parallel.pp, run.parallel.vpp, run.batch.num_microbatches
     kind = run.schedule.kind
@@ -40,16 +41,38 @@ def loads(run: Run, rank: int) -> tuple[Loaded, ...]:
         held = m if limit is None or m is None else minimum(m, limit)
         return (Loaded("B", 0, (4 * pp if held is None else held,) * vpp, none),)
     group = run.parallel.microbatch_group_size
-    few = m if m is not None and is_scalar(m, group) else 8 * max(pp, vpp)
-    found = _frontier(kind, pp, rank, few, vpp, group if is_scalar(group) else pp, run.schedule.overlap_moe_ep)
+    group = group if is_scalar(group) else pp
+    overlap = run.schedule.overlap_moe_ep
     if m is None or is_scalar(m):
-        return found
-    return tuple(
-        Loaded(
-            load.kind, load.chunk, tuple(minimum(n, m) for n in load.alive), tuple(minimum(n, m) for n in load.pending)
-        )
-        for load in found
-    )
+        return _frontier(kind, pp, rank, 8 * max(pp, vpp) if m is None else m, vpp, group, overlap)
+    return _on_grid(lambda number: _frontier(kind, pp, rank, number, vpp, group, overlap), m, vpp)
+
+
+def _on_grid(frontier: Callable[[int], tuple[Loaded, ...]], microbatches: Any, vpp: int) -> tuple[Loaded, ...]:
+    """The loads of every number of micro-batches on a grid, aligned: the i-th load of an event kind and chunk of each
+    number becomes one load with arrays. A number that has fewer gets loads of nothing, which are no peak."""
+    import numpy as np
+
+    numbers, where_in = np.unique(microbatches, return_inverse=True)
+    where_in = where_in.reshape(microbatches.shape)
+    series: dict[tuple[str, int], list[list[Loaded]]] = {}
+    for index, number in enumerate(numbers.tolist()):
+        for load in frontier(number):
+            line = series.setdefault((load.kind, load.chunk), [[] for _ in numbers])
+            line[index].append(load)
+    out = []
+    for (kind, chunk), lines in series.items():
+        for position in range(max(len(line) for line in lines)):
+            row = [line[position] if position < len(line) else None for line in lines]
+            alive, pending = (
+                tuple(
+                    np.array([0 if load is None else load[field][index] for load in row])[where_in]
+                    for index in range(vpp)
+                )
+                for field in (2, 3)
+            )
+            out.append(Loaded(kind, chunk, alive, pending))
+    return tuple(out)
 
 
 def _frontier(kind: str, pp: int, rank: int, m: int, vpp: int, group: int, overlap: bool) -> tuple[Loaded, ...]:

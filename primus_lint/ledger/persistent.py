@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum, where
-from primus_lint.ledger import params
+from primus_lint.ledger import weight_copies
 from primus_lint.ledger.activations.attention import backend
-from primus_lint.ledger.activations.kind import kind_of, mtp_kind
 from primus_lint.ledger.architecture import architecture
 
 if TYPE_CHECKING:
@@ -113,41 +112,11 @@ def dummy_gradient_bytes(sizes: Sizes, segments: list[list[Segment]]) -> Any:
     seen: list[Any] = []
     total: Any = 0
     for numel in shapes.values():
-        if isinstance(numel, int) and numel in seen:
-            continue
+        fresh: Any = 1
+        for other in seen:
+            fresh = fresh * (numel != other)
         seen.append(numel)
-        total = total + numel * sizes.act
-    return total
-
-
-def fp8_weight_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
-    """FP8 copies of GEMM weights, kept from one micro-batch to the next beside the bf16 weights.
-
-    Data and transpose where the FP8 GEMM needs both layouts (Hopper, and every AMD device); data alone on Blackwell
-    with per-tensor scaling, or with `no_fp8_weight_transpose_cache`. mxfp8 adds a byte per 32 elements to each.
-    """
-    run = sizes.run
-    precision = run.precision
-    if precision.fp8 is None or precision.fp8_param:
-        return 0
-    arch = architecture(run.target.gpu, run.kernels.vendor)
-    copies = 1 if arch == "sm100" and precision.fp8_recipe in ("delayed", "tensorwise") else 2
-    if run.args.get("no_fp8_weight_transpose_cache") or (
-        run.kernels.turbo_gemm and precision.fp8_recipe == "tensorwise"
-    ):
-        copies = 1
-    total: Any = 0
-    for chunk in chunks:
-        kinds = [kind_of(run, layer) for layer in chunk.layers] + [mtp_kind(sizes)] * len(chunk.mtp)
-        for kind in dict.fromkeys(kinds):
-            if kind.low:
-                weights: Any = 0
-                for param in params.layer(sizes, kind.moe):
-                    if param.gemm:
-                        weights = weights + param.numel * param.count
-                total = total + kinds.count(kind) * weights * copies
-    if precision.fp8_recipe == "mxfp8":
-        total = total + total // 32
+        total = total + fresh * numel * sizes.act
     return total
 
 
@@ -178,6 +147,6 @@ def persistent(sizes: Sizes, chunks: tuple[Chunk, ...], segments: list[list[Segm
         retained_input_bytes(sizes, chunks), "2 x tokens x hidden per chunk that receives its input",
     )  # fmt: skip
     out["dummy weight gradients"] = (dummy_gradient_bytes(sizes, segments), "one per distinct weight shape")
-    out["FP8 weight copies"] = (fp8_weight_bytes(sizes, chunks), "FP8 copies of the GEMM weights")
+    out["FP8 weight copies"] = (weight_copies.kept_bytes(sizes, chunks), "FP8 copies of the GEMM weights")
     out["small tensors"] = (SMALL_BYTES, "counters, scales, seeds")
     return {name: value for name, value in out.items() if not (isinstance(value[0], int) and value[0] == 0)}
