@@ -11,6 +11,7 @@ from primus_lint.ledger.muon import layer_wise
 from primus_lint.ledger.result import (
     ACTIVATION,
     ALLOCATOR,
+    HOST,
     PERSISTENT,
     STATIC,
     TRANSIENT,
@@ -183,7 +184,7 @@ class _Parts:
         weighed = peak.weights(sizes, chunks, self.activations, stage)
         found = peak.peak(sizes, pp_rank, weighed)
         activations = found.activations
-        self.activation_items(memory, kept, found, weighed.pending)
+        self.activation_items(memory, chunks, kept, found, weighed.pending)
         weights = (stage.dense.real + stage.expert.real) * sizes.e
         # the retained inputs are those of micro-batches in flight, counted with their activations
         retained = persistent.retained_input_bytes(sizes, chunks)
@@ -211,11 +212,19 @@ class _Parts:
         memory.peak_reserved_bytes = allocator.reserved(sizes, base, highest)
         items["allocator"] = Item(memory.peak_reserved_bytes - highest, ALLOCATOR, "{v} B reserved beyond the peak",
                                   {"v": memory.peak_reserved_bytes - highest}, "ledger: allocator")  # fmt: skip
+        memory.host_bytes = memory.total(HOST)
         device.outside(sizes, memory, self.accelerator, self.groups)
         return memory
 
-    def activation_items(self, memory: RankMemory, kept: list[ChunkBytes], found: Peak, pending: list[Any]) -> None:
-        """One item per chunk and kind of activation, at the load of the peak."""
+    def activation_items(
+        self, memory: RankMemory, chunks: tuple[Chunk, ...], kept: list[ChunkBytes], found: Peak, pending: list[Any]
+    ) -> None:
+        """One item per chunk and kind of activation, at the load of the peak; what is in host memory meanwhile."""
+        if self.run.recompute.fine_grained_offload or self.run.recompute.cpu_offload_layers:
+            host: Any = 0
+            for index, chunk in enumerate(chunks):
+                host = host + found.load.alive[index] * self.activations.host_bytes(chunk)
+            memory.items["host activations"] = Item(host, HOST, "offloaded until backward", {}, "ledger: offloading")
         if not self.sizes.scalar:
             memory.items["activations"] = Item(found.activations, ACTIVATION, "", {}, "ledger rules 4 and 6")
             return

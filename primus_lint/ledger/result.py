@@ -39,7 +39,7 @@ class RankMemory:
 
     `dp` is "all" when every data-parallel rank owns the same optimizer shard, else "first" (data-parallel index 0, an
     upper bound for the ones between) or "last"; `count` is the number of global ranks of the class.
-    `moments` names each candidate of the peak with its allocated bytes; `peak_moment` is the largest.
+    `host_bytes` is what offloading keeps in host memory, beside the device figures. `moments` names each candidate of the peak with its allocated bytes; `peak_moment` is the largest.
     """
 
     __slots__ = (
@@ -89,7 +89,7 @@ class RankMemory:
             "peak_reserved_bytes": self.peak_reserved_bytes,
             "device_low_bytes": self.device_low_bytes,
             "device_high_bytes": self.device_high_bytes,
-            "items": {name: item.bytes for name, item in self.items.items()},
+            "items": {name: item.bytes for name, item in self.items.items() if item.group != HOST},
         }
 
 

@@ -70,10 +70,10 @@ class Activations:
     def host_bytes(self, chunk: Chunk) -> Any:
         """Bytes that one micro-batch keeps in host memory."""
         out: Any = 0
-        for layer in chunk.layers:
+        for index, layer in enumerate(chunk.layers):
             kind = kind_of(self.sizes.run, layer)
-            self.layer(kind)
-            out = out + self._offloaded[kind]
+            whole = index < self.sizes.run.recompute.cpu_offload_layers
+            out = out + (self.layer(kind) if whole else 0) + self._offloaded[kind]
         return out
 
     def chunk(self, chunk: Chunk) -> ChunkBytes:
@@ -90,6 +90,10 @@ class Activations:
             for kind in dict.fromkeys(kinds):
                 self.layer(kind)
                 working = maximum(working, self._recomputed[kind])
+        if run.recompute.cpu_offload_layers and kinds:
+            # whole layers on the host: one on its way out or in, one at work
+            saved = [index >= run.recompute.cpu_offload_layers for index in range(len(kinds))]
+            working = 2 * self.layer(kinds[0])
         if run.recompute.granularity == "full" and kinds:
             inputs, saved, working = self._full(chunk, kinds)
             parts["recompute inputs"] = (inputs * self.checkpoint, "the input of each recomputed unit")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import maximum
+from primus_lint.formula import ceil_div, maximum, minimum
+from primus_lint.ledger.activations.attention import flydsl
 from primus_lint.ledger.activations.experts import rows
+from primus_lint.ledger.architecture import architecture
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from primus_lint.ledger.sizes import Sizes
 
 
+MIB = 1 << 20
 SPLIT = ("zb-h1", "zb-h2", "zb-heuristic", "zbv", "v-half", "v-min", "dualpipe", "dualpipev")
 
 
@@ -35,18 +38,51 @@ def backward_bytes(sizes: Sizes, kind: Kind, mlp_kept: Any) -> Any:
         elements = S * (sizes.f // sizes.tp) * act
         inner = maximum(gathered + elements, elements * sizes.fc1)
         weight = sizes.fc1 * (sizes.f // sizes.tp) * h * act
-    attention = gathered + S * (3 * sizes.Aq * sizes.d + 2 * sizes.kq * sizes.d) * act + attention_workspace(sizes)
-    out = T * h * act + maximum(inner, attention - mlp_kept)
+    qk, kv = head_dimensions(sizes)
+    attention = gathered + S * (2 * sizes.Aq * qk + sizes.Aq * sizes.dv + kv * (qk + sizes.dv)) * act
+    attention = attention + attention_workspace(sizes)
+    out = T * h * act + maximum(inner, attention - mlp_kept) + gemm_workspace(sizes)
     return out if sizes.run.optimizer.gradient_accumulation_fusion else out + weight
 
 
+def head_dimensions(sizes: Sizes) -> tuple[Any, Any]:
+    """Width of a query and key head, and number of key/value heads of a rank (as many as query heads under MLA)."""
+    mla = sizes.run.model.mla
+    if mla is not None:
+        return mla.qk_head_dim + mla.qk_pos_emb_head_dim, sizes.Aq
+    return sizes.d, sizes.kq
+
+
+def gemm_workspace(sizes: Sizes) -> int:
+    """Turbo takes the workspace of a hipBLASLt call from the allocator, for the moment of the call."""
+    run = sizes.run
+    if not run.kernels.turbo_gemm:
+        return 0
+    return 64 * MIB if architecture(run.target.gpu, run.kernels.vendor) == "gfx950" else 128 * MIB
+
+
 def attention_workspace(sizes: Sizes) -> Any:
-    """Scratch of the attention backward: an fp32 accumulator of dq, and of the row sums (flash-attention, cuDNN, CK);
-    CK also repeats dk and dv to all heads under grouped queries."""
+    """Scratch of the attention backward: an fp32 accumulator of dq, and of the row sums (flash-attention, cuDNN, CK).
+
+    CK also repeats dk and dv to all heads under grouped queries, and in deterministic runs has one accumulator per
+    block of the sequence. Turbo's FlyDSL kernels have one in bf16 per band, up to 16 GiB, and fp32 dk.
+    """
+    run = sizes.run
     rows_of_heads = sizes.S * sizes.Aq
-    out = rows_of_heads * (sizes.d * 4 + 4)
-    if sizes.run.kernels.vendor == "rocm" and sizes.k < sizes.A:
-        out = out + rows_of_heads * (sizes.d + sizes.dv) * 2
+    qk, _ = head_dimensions(sizes)
+    if run.kernels.turbo_attention and flydsl(sizes):
+        bands = ceil_div(sizes.seq // sizes.cp, 128 if sizes.d == 128 else 256)
+        return (
+            minimum(bands * rows_of_heads * sizes.d * 2, 16 << 30)
+            + rows_of_heads * 4
+            + 4 * sizes.S * sizes.kq * sizes.d
+        )
+    accumulators: Any = 1
+    if run.kernels.vendor == "rocm" and run.args.get("deterministic_mode") and not run.kernels.turbo_attention:
+        accumulators = ceil_div(sizes.seq // sizes.cp, 128 if qk <= 128 else 64)
+    out = rows_of_heads * (accumulators * qk * 4 + 4)
+    if run.kernels.vendor == "rocm" and sizes.k < sizes.A:
+        out = out + rows_of_heads * (qk + sizes.dv) * 2
     return out
 
 

@@ -88,6 +88,21 @@ def backend(sizes: Sizes) -> str:
     return "fused"
 
 
+def flydsl(sizes: Sizes) -> bool:
+    """Whether Turbo attention runs its FlyDSL kernels instead of AITER's: gfx950, head dimension 64 or 128, no dropout,
+    and 8 to 256 (a power of two) query heads per key/value group."""
+    run = sizes.run
+    ratio = sizes.A // sizes.k
+    return (
+        architecture(run.target.gpu, run.kernels.vendor) == "gfx950"
+        and run.model.mla is None
+        and sizes.d in (64, 128)
+        and not run.model.attention_dropout
+        and 8 <= ratio <= 256
+        and ratio & (ratio - 1) == 0
+    )
+
+
 def _variable(run: Run, name: str) -> str | None:
     """An environment variable of the ranks, as text; None when it is not known."""
     try:
@@ -112,7 +127,7 @@ def core(sizes: Sizes, q: Any, k: Any, v: Any, output: Any) -> Tensors:
     }
     comm = run.parallel.cp_comm_type
     if kernel == "turbo":
-        out["attention.rng"] = RNG_BYTES
+        out["attention.rng"] = 0 if flydsl(sizes) else RNG_BYTES
         out["attention.out_copy"] = where(sizes.cp > 1, output, 0)
         return out
     split = 1 if comm == "a2a" else 2  # point-to-point and all-gather run the kernel twice

@@ -13,6 +13,7 @@ from primus_lint.ledger.activations.norms import input_bytes, statistics_bytes
 from primus_lint.ledger.activations.recompute import selective
 from primus_lint.ledger.activations.router import router
 from primus_lint.ledger.activations.tensors import total
+from primus_lint.ledger.weight_copies import pinned
 
 if TYPE_CHECKING:
     from primus_lint.ledger.activations.kind import Kind
@@ -39,6 +40,7 @@ def kept(sizes: Sizes, kind: Kind) -> Tensors:
     out: Tensors = latent(sizes, kind) if sizes.run.model.mla is not None else grouped_query(sizes, kind)
     out.update(mixture(sizes, kind) if kind.moe else dense(sizes, kind))
     out.update(dropout_masks(sizes))
+    out.update(pinned(sizes, kind))
     return out
 
 
