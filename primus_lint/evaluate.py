@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.ir.run import Target
-from primus_lint.lower.megatron.versions import VERSIONS, canonical
+from primus_lint.lower.versions import canonical, versions
 from primus_lint.pipeline import Subject
 from primus_lint.readers.batch import RequestError, read_batch
 from primus_lint.rules.judge import findings_of
@@ -70,15 +70,16 @@ def subject_of(request: Any) -> Subject:
     """The subject of a request. Raises RequestError."""
     if not isinstance(request, dict):
         raise RequestError("a request is a JSON object")
-    version = canonical(request.get("version")) if isinstance(request.get("version"), (str, type(None))) else None
+    framework, named = str(request.get("framework", "megatron")), request.get("version")
+    version = canonical(framework, named) if isinstance(named, (str, type(None))) else None
     if version is None:
-        raise RequestError(f"version {request.get('version')!r} is not known; known are {', '.join(VERSIONS)}")
+        raise RequestError(f"version {named!r} is not known; known are {', '.join(versions(framework))}")
     for name in ("env", "stack"):
         if not isinstance(request.get(name), (dict, type(None))):
             raise RequestError(f"{name} is an object or null")
     document = read_batch(request)
     subject = Subject(document, document.sections[0], target_of(request.get("target")), version, ())
-    subject.framework = request.get("framework", "megatron")
+    subject.framework = framework
     subject.env = request.get("env")
     subject.stack = request.get("stack")
     return subject

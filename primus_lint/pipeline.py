@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.lower.megatron import Lowered, lower
-from primus_lint.lower.megatron.versions import DEFAULT, canonical
+from primus_lint.lower.megatron import Lowered
+from primus_lint.lower.versions import canonical, default
 from primus_lint.readers import read
 from primus_lint.source.text import SourceText
 from primus_lint.target import Assumed, resolve_target
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from primus_lint.settings import Settings
 
 
+# Framework of a section -> the module whose `lower` makes the namespace of it.
+LOWERINGS = {"megatron": "primus_lint.lower.megatron", "torchtitan": "primus_lint.lower.torchtitan"}
 GRID_FAMILIES = frozenset("PBLEC")  # errors of these rules leave nothing that memory or time could be computed for
 
 
@@ -72,11 +74,13 @@ class Subject:
         self.target = target
         self.version = version
         self.assumed = assumed
-        self.framework = "primus-megatron" if document.format.startswith("primus") else "megatron"
+        self.framework = section.framework
+        if section.framework == "megatron" and document.format.startswith("primus"):
+            self.framework = "primus-megatron"
         self.env: dict[str, str] | None = None  # the whole environment of a rank; None: what the launcher sets
         self.stack: Mapping[str, Any] | None = None  # arch, te, torch, where known
         self.wanted: Callable[[Entry], bool] | None = None  # which rules below error level are worth a wording
-        if document.env and document.format != "batch":
+        if document.env and document.format != "batch" and section.framework == "megatron":
             from primus_lint.lower.megatron import launcher_env
 
             own = {name: value.value for name, value in document.env.items()}
@@ -86,9 +90,18 @@ class Subject:
             if self.framework == "primus-megatron":  # Primus sets this one after the block was exported
                 self.env["CUDA_DEVICE_MAX_CONNECTIONS"] = launcher["CUDA_DEVICE_MAX_CONNECTIONS"]
 
+    @property
+    def modelled(self) -> bool:
+        """Whether the framework's conditions are known: a lowering gives the names that they are about."""
+        return self.section.framework in LOWERINGS
+
     @cached_property
     def lowered(self) -> Lowered:
-        return lower(self.section, self.target, self.version, self.framework, self.env, self.stack)
+        from importlib import import_module
+
+        lower = import_module(LOWERINGS[self.section.framework]).lower
+        result: Lowered = lower(self.section, self.target, self.version, self.framework, self.env, self.stack)
+        return result
 
     @property
     def run(self) -> Run | None:
@@ -190,9 +203,10 @@ def check_source(source: SourceText, options: Options, settings: Settings | None
             source.path, source, settings, gpu=options.gpu, nodes=options.nodes,
             world_size=options.world_size, gpus_per_node=options.gpus_per_node,
         )  # fmt: skip
-        version = framework_version(options, settings, document)
+        stated = stated_versions(options, settings, document)
         checked.subjects = [
-            Subject(document, section, target, version, checked.assumed) for section in document.sections
+            Subject(document, section, target, framework_version(section.framework, stated), checked.assumed)
+            for section in document.sections
         ]
         for subject in checked.subjects:
             subject.wanted = wanted_rules(source.path, settings)
@@ -207,13 +221,16 @@ def wanted_rules(path: str, settings: Settings | None) -> Callable[[Entry], bool
     return lambda entry: selected(entry.code, entry.name, entry.severity, path, settings)
 
 
-def framework_version(options: Options, settings: Settings | None, document: ResolvedDocument) -> str:
-    """Command line, then settings, then what the file or its presets state, then what the newest Primus pins."""
-    for name in (
-        options.framework_version,
-        settings.framework_version if settings else None,
-        document.framework_version,
-    ):
-        if name is not None:
-            return canonical(name) or DEFAULT
-    return DEFAULT
+def stated_versions(options: Options, settings: Settings | None, document: ResolvedDocument) -> list[str]:
+    """What is said about the framework's version, the strongest first: command line, settings, the file or presets."""
+    stated = [options.framework_version, settings.framework_version if settings else None, document.framework_version]
+    return [name for name in stated if name is not None]
+
+
+def framework_version(framework: str, stated: Sequence[str]) -> str:
+    """The version of a section's framework: the first name that is one of its versions, else what Primus pins."""
+    for name in stated:
+        version = canonical(framework, name)
+        if version is not None:
+            return version
+    return default(framework)

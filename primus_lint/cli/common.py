@@ -38,14 +38,15 @@ def say(text: str) -> None:
 
 def make_options(values: dict[str, Any]) -> Options:
     """The Options of a command's parameters. Raises UsageError."""
-    from primus_lint.lower.megatron.versions import VERSIONS, canonical
+    from primus_lint.lower.versions import canonical, versions
     from primus_lint.pipeline import Options
 
     if values.get("nodes") is not None and values.get("world_size") is not None:
         raise UsageError("--nodes and --world-size say the same thing: give one of them")
     version = values.get("framework_version")
-    if version is not None and canonical(version) is None:
-        raise UsageError(f"--framework-version {version!r} is not known; known are {', '.join(VERSIONS)}")
+    if version is not None and all(canonical(framework, version) is None for framework in ("megatron", "torchtitan")):
+        known = (*versions("megatron"), *versions("torchtitan"))
+        raise UsageError(f"--framework-version {version!r} is not known; known are {', '.join(known)}")
     gpu = values.get("gpu")
     if gpu is not None:
         check_gpu(gpu)

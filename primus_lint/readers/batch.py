@@ -7,11 +7,14 @@ Strongest first: `args`; for `primus-megatron` the module preset `pre_trainer.ya
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.readers.document import Origin, ResolvedDocument, Section, Value
 
-FRAMEWORKS = ("megatron", "primus-megatron")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FRAMEWORKS = ("megatron", "primus-megatron", "torchtitan")
 _MODULE = "modules/megatron/pre_trainer.yaml"
 _LANGUAGE_MODEL = "models/megatron/language_model.yaml"
 
@@ -41,6 +44,8 @@ def section_of(request: dict[str, Any], framework: str) -> Section:
         raise RequestError("args is an object of argument names and values")
     name = request.get("model")
     values: dict[str, Value] = {}
+    if framework == "torchtitan":
+        return _torchtitan(args, name)
     if framework == "primus-megatron":
         values.update(_primus_presets())
     if name is not None:
@@ -60,6 +65,32 @@ def section_of(request: dict[str, Any], framework: str) -> Section:
         origin = Origin("experiment", value, None, ("args", key))
         values[key] = Value(value, (origin,) if below is None else (origin, *below.origins))
     return Section("batch", "megatron", values, node_path=("args",), model=name)
+
+
+def _torchtitan(args: dict[str, Any], model: Any) -> Section:
+    """Dotted keys (or nested sections) of a JobConfig; `model` is a flavor (`llama3/70B`) or a name of the table."""
+    from primus_lint.lower.torchtitan.models import flavor_of
+
+    values: dict[str, Value] = {}
+    if model is not None:
+        found = flavor_of(model) if isinstance(model, str) else None
+        if found is None:
+            raise RequestError(f"model {model!r} is no flavor of torchtitan; a flavor is written llama3/70B")
+        for key, value in zip(("model.name", "model.flavor"), found, strict=True):
+            values[key] = Value(value, (Origin("model-table", value, f"model {model}", ("args", key)),))
+    for path, value in _leaves("", args):
+        below = values.get(path)
+        origin = Origin("experiment", value, None, ("args", path))
+        values[path] = Value(value, (origin,) if below is None else (origin, *below.origins))
+    return Section("batch", "torchtitan", values, node_path=("args",), model=model)
+
+
+def _leaves(path: str, tree: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(f"{path}{key}.", value)
+        else:
+            yield path + key, value
 
 
 def _model(name: Any) -> dict[str, Any]:

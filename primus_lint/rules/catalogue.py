@@ -125,13 +125,13 @@ def by_code() -> dict[str, Entry]:
 @cache
 def applicable(framework: str, version: str, form: str = "scalar") -> tuple[Entry, ...]:
     """The rules that hold for a framework at a version."""
-    from primus_lint.lower.megatron.versions import VERSIONS
+    from primus_lint.lower.versions import order
 
-    now = VERSIONS[version][0] if version in VERSIONS else 1
+    now = order(version)
     return tuple(
         entry
         for entry in entries(form)
         if (framework in entry.frameworks or "any" in entry.frameworks)
-        and (entry.since is None or VERSIONS[entry.since][0] <= now)
-        and (entry.until is None or VERSIONS[entry.until][0] >= now)
+        and (entry.since is None or order(entry.since) <= now)
+        and (entry.until is None or order(entry.until) >= now)
     )

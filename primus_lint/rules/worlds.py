@@ -61,6 +61,10 @@ def at_world(names: Namespace, world_size: int) -> Namespace:
 def candidates(names: Namespace, limit: int = LIMIT) -> list[int]:
     """World sizes that satisfy the grid and batch arithmetic; [] when a degree is unknown or not positive."""
     try:
+        if names["framework"] == "torchtitan":
+            from primus_lint.lower.torchtitan import candidates as of_torchtitan
+
+            return of_torchtitan(names, limit)
         dense, expert = names["dense_grid"], names["expert_grid"]
         if dense < 1 or expert < 1:
             return []
