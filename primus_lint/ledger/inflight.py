@@ -6,6 +6,7 @@ on the recipe's bytes.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.formula import is_scalar, minimum
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from primus_lint.ir.run import Run
+    from primus_lint.schedules import Event
 
 
 class Loaded(NamedTuple):
@@ -37,15 +39,44 @@ def loads(run: Run, rank: int) -> tuple[Loaded, ...]:
     if kind == "none" or pp == 1:
         return tuple(Loaded("B", chunk, (1,) * vpp, none) for chunk in range(vpp))
     if kind == "zb-heuristic":
-        limit = run.args.get("pp_max_mem")
-        held = m if limit is None or m is None else minimum(m, limit)
-        return (Loaded("B", 0, (4 * pp if held is None else held,) * vpp, none),)
+        return _planned(run, rank, m)
     group = run.parallel.microbatch_group_size
     group = group if is_scalar(group) else pp
     overlap = run.schedule.overlap_moe_ep
     if m is None or is_scalar(m):
         return _frontier(kind, pp, rank, 8 * max(pp, vpp) if m is None else m, vpp, group, overlap)
     return _on_grid(lambda number: _frontier(kind, pp, rank, number, vpp, group, overlap), m, vpp)
+
+
+def _planned(run: Run, rank: int, m: Any) -> tuple[Loaded, ...]:
+    """Primus's zero-bubble heuristic: its plan, made from the costs of the recipe (1000 each when they are not stated).
+
+    Without a limit the micro-batches whose weight gradients wait grow with their number, so a grid takes the largest.
+    """
+    from primus_lint.schedules import frontier
+
+    if m is None:
+        number = 4 * run.parallel.pp
+    else:
+        number = m if is_scalar(m) else int(m.max())
+    forward, backward, weight = (run.args.get(f"pp_cost_{name}") or 1000.0 for name in "fbw")
+    limit = run.args.get("pp_max_mem")
+    try:
+        if not is_scalar(forward, backward, weight, limit or 0.0):
+            raise ValueError("a list of costs per stage is not planned for")
+        events = _plan(run.parallel.pp, number, (forward, backward, weight, 1.0), limit)
+    except ValueError:
+        held = number if limit is None or not is_scalar(limit) else minimum(number, limit)
+        return (Loaded("B", 0, (held,), (0,)),)
+    return tuple(Loaded(*load) for load in frontier(events[rank]))
+
+
+@lru_cache(maxsize=4)
+def _plan(pp: int, number: int, costs: tuple[float, float, float, float], limit: float | None) -> list[list[Event]]:
+    """All ranks are planned together."""
+    from primus_lint.schedules import schedule
+
+    return schedule("zb-heuristic", pp, number, costs=costs, max_in_flight=limit)
 
 
 def _on_grid(frontier: Callable[[int], tuple[Loaded, ...]], microbatches: Any, vpp: int) -> tuple[Loaded, ...]:
@@ -64,14 +95,10 @@ def _on_grid(frontier: Callable[[int], tuple[Loaded, ...]], microbatches: Any, v
     for (kind, chunk), lines in series.items():
         for position in range(max(len(line) for line in lines)):
             row = [line[position] if position < len(line) else None for line in lines]
-            alive, pending = (
-                tuple(
-                    np.array([0 if load is None else load[field][index] for load in row])[where_in]
-                    for index in range(vpp)
-                )
-                for field in (2, 3)
-            )
-            out.append(Loaded(kind, chunk, alive, pending))
+            alive = [[0 if load is None else load.alive[index] for load in row] for index in range(vpp)]
+            pending = [[0 if load is None else load.pending[index] for load in row] for index in range(vpp)]
+            spread = [tuple(np.array(line)[where_in] for line in kept) for kept in (alive, pending)]
+            out.append(Loaded(kind, chunk, spread[0], spread[1]))
     return tuple(out)
 
 
