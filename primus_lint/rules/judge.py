@@ -63,12 +63,10 @@ def of_problem(problem: LocatedProblem) -> Finding:
 def findings_of(subject: Subject) -> list[Finding]:
     """Findings of one section: conditions first, then the checks in code that its state allows."""
     found: list[Finding] = []
-    modelled = subject.section.framework == "megatron"
-    framework = subject.framework if modelled else subject.section.framework
-    if modelled:
+    if subject.modelled:
         found += subject.conditions
         keep_working_fixes(found, subject)
-    for entry in catalogue.applicable(framework, subject.version):
+    for entry in catalogue.applicable(subject.framework, subject.version):
         module = "" if entry.check is None else entry.check.partition(":")[0]
         if module in ("", "args", "document"):
             continue
