@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 FILE_NAMES = ("primus-lint.toml", "pyproject.toml")
 FAIL_ON = ("error", "warning", "info", "never")
 PROFILES = ("legal", "recommended", "all")
+SEVERITIES = ("error", "warning", "info")
 _LISTS = ("select", "ignore", "extend-select", "rule-paths")
 _CHOICES = {"fail-on": FAIL_ON, "profile": PROFILES}
 _TEXTS = ("required-version", "framework-version")
-KEYS = (*_LISTS, *_CHOICES, *_TEXTS, "per-file-ignores", "targets")
+KEYS = (*_LISTS, *_CHOICES, *_TEXTS, "per-file-ignores", "severity", "targets")
 TARGET_KEYS = ("files", "gpu", "nodes", "world-size", "gpus-per-node")
 _COUNTS = ("nodes", "world-size", "gpus-per-node")
 
@@ -33,7 +34,7 @@ class Settings:
 
     __slots__ = (
         "_matchers", "extend_select", "fail_on", "framework_version", "ignore", "path", "per_file_ignores", "problems",
-        "profile", "required_version", "root", "rule_paths", "select", "targets",
+        "profile", "required_version", "root", "rule_paths", "select", "severity", "targets",
     )  # fmt: skip
 
     def __init__(self, path: str | None = None) -> None:
@@ -44,6 +45,7 @@ class Settings:
         self.extend_select: tuple[str, ...] = ()
         self.rule_paths: tuple[str, ...] = ()
         self.per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+        self.severity: tuple[tuple[str, str], ...] = ()
         self.targets: tuple[tuple[str, dict[str, Any]], ...] = ()
         self.fail_on: str | None = None
         self.profile: str | None = None

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.readers.document import LocatedProblem
-from primus_lint.settings import _CHOICES, _COUNTS, _LISTS, _TEXTS, KEYS, TARGET_KEYS, version_satisfies
+from primus_lint.settings import _CHOICES, _COUNTS, _LISTS, _TEXTS, KEYS, SEVERITIES, TARGET_KEYS, version_satisfies
 
 if TYPE_CHECKING:
     from primus_lint.settings import Settings
@@ -79,6 +79,8 @@ class _Check:
                 self.required(value)
         elif key == "per-file-ignores":
             self.per_file_ignores(value)
+        elif key == "severity":
+            self.severity(value)
         elif key == "targets":
             self.targets(value)
         else:
@@ -104,6 +106,18 @@ class _Check:
             if texts is not None:
                 found.append((pattern, texts))
         self.settings.per_file_ignores = tuple(found)
+
+    def severity(self, value: Any) -> None:
+        if not isinstance(value, dict):
+            self.wrong("severity", "a table of rule = level", value)
+            return
+        found = []
+        for pattern, level in value.items():
+            if level in SEVERITIES:
+                found.append((pattern, level))
+            else:
+                self.wrong(pattern, " or ".join(SEVERITIES), level)
+        self.settings.severity = tuple(found)
 
     def targets(self, value: Any) -> None:
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):

@@ -9,7 +9,7 @@ import click
 
 from primus_lint import __version__
 from primus_lint.cli.common import UsageError
-from primus_lint.cli.options import COMMANDS
+from primus_lint.cli.options import COMMANDS, spelled_out
 
 
 class LazyGroup(click.Group):
@@ -28,7 +28,7 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version")):
             args = ["check", *args]
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, spelled_out(args) if args[0] == "check" else args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """A wrong use that a command finds out later is click's usage error, with exit status 2."""

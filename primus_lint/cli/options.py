@@ -19,13 +19,17 @@ COMMANDS = {
     "test-rules": ("test_rules", "Run the examples of rule files as tests."),
 }
 
-FORMATS = ("text", "concise", "json")
+FORMATS = (
+    "text", "concise", "json", "sarif", "github", "gitlab", "junit", "markdown", "html", "trace",
+)  # fmt: skip
+BASELINE = ".primus-lint-baseline.json"
 LEVELS = ("error", "warning", "info", "never")
 PROFILES = ("legal", "recommended", "all")
 
 
 class Option(NamedTuple):
-    """`kind`: "flag", "text", "count" (a positive whole number), "number", "choice", "file", "folder", "output"."""
+    """`kind`: "flag", "text", "count" (a positive whole number), "number", "choice", "file", "folder", "output", "optional"
+    (a flag that may have a value: `--flag` or `--flag=VALUE`, never `--flag VALUE`)."""
 
     flag: str
     dest: str
@@ -77,8 +81,38 @@ CHECK = (
     *READING,
     Option("--quiet", "quiet", "flag", "Findings only.", short="-q"),
     Option("--statistics", "statistics", "flag", "Count findings by rule instead of showing them."),
+    Option("--timing", "timing", "flag", "Print the time that every stage and rule took."),
+    Option("--no-group", "no_group", "flag", "Show findings of one cause in every file that has it."),
+    Option("--baseline", "baseline", "optional", f"Accept what this file lists [{BASELINE}].", "FILE"),
+    Option("--update-baseline", "update_baseline", "flag", "Write it; one that exists only loses entries."),
+    Option("--add-ignores", "add_ignores", "text", "Write a suppression with this reason at every finding.", "REASON"),
+    Option("--base", "base", "text", "Compare memory and speed of changed recipes with this git revision.", "REV"),
+    Option("--max-regression", "max_regression", "number", "With --base: percent of tokens/s to lose.", default=3.0),
 )
 FIX = (*TARGET, *FIXING, *READING)
+
+
+def spelled_out(words: list[str]) -> list[str]:
+    """Words for click with nothing left open: an optional value is given (click would take the next word for it), and
+    a format that no `--output` follows goes to standard output (`-`), so that formats and outputs go in pairs."""
+    bare = {option.flag for option in CHECK if option.kind == "optional"}
+    words = [f"{word}={BASELINE}" if word in bare else word for word in words]
+    if not any(word.partition("=")[0] == "--output" for word in words):
+        return words
+    out: list[str] = []
+    early, is_open = 0, False  # outputs before their format; whether the last format has none yet
+    for word in [*words, "--output-format"]:
+        flag = word.partition("=")[0]
+        if flag == "--output":
+            early += not is_open
+            is_open = False
+        elif flag == "--output-format":
+            if is_open:
+                out += ["--output", "-"]
+            is_open = early == 0
+            early = max(early - 1, 0)
+        out.append(word)
+    return out[:-1]
 
 
 def plain(words: list[str]) -> tuple[tuple[str, ...], dict[str, object]] | None:
@@ -96,14 +130,16 @@ def plain(words: list[str]) -> tuple[tuple[str, ...], dict[str, object]] | None:
             continue
         flag, equals, text = word.partition("=")
         option = by_flag.get(flag)
-        if option is None or option.kind not in ("flag", "text", "count", "choice"):
+        if option is None or option.kind not in ("flag", "text", "count", "choice", "optional"):
             return None
         if option.kind == "flag":
             if equals or option.dest in ("fix", "diff"):
                 return None
             values[option.dest] = True
             continue
-        if not equals:
+        if option.kind == "optional" and not equals:
+            text = BASELINE
+        elif not equals:
             if index == len(words):
                 return None
             text = words[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
@@ -11,15 +12,59 @@ from primus_lint.cli import common
 from primus_lint.cli.common import UsageError, say
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Checked
+    from primus_lint.pipeline import Checked, Options
+    from primus_lint.report.bundle import Report
+
+# The module of a format in `report/`, where it has another name.
+WRITERS = {"json": "json_report"}
 
 
 def run_check(files: tuple[str, ...], values: dict[str, Any]) -> int:
     """Check all files, print the reports, return the exit status."""
+    from primus_lint.report.bundle import Report
+
+    clock = None
+    if values.get("timing"):
+        from primus_lint.report.timing import Clock
+
+        clock = Clock()
     options = common.make_options(values)
     checked, could_not = check_all(files, options, values)
-    write_reports(checked, values)
+    report = Report(checked, common.repository_root(os.getcwd()))
+    report.grouping = not values.get("no_group")
+    if values.get("baseline") or values.get("update_baseline"):
+        could_not |= not accept_baseline(report, values)
+    if values.get("base"):
+        from primus_lint.report.base import compare
+
+        could_not |= not compare(report, options, str(values["base"]), float(values.get("max_regression") or 0.0))
+    if values.get("add_ignores"):
+        from primus_lint.rules.add_ignores import add_ignores
+
+        for line in add_ignores(report, str(values["add_ignores"])):
+            say(line)
+    write_reports(report, values)
+    if clock is not None:
+        clock.write(sys.stderr)
     return common.exit_code(checked, could_not, fail_on(checked, values))
+
+
+def accept_baseline(report: Report, values: dict[str, Any]) -> bool:
+    """Suppress what the baseline lists, or write it first. Whether it could be read."""
+    from primus_lint.cli.options import BASELINE
+    from primus_lint.rules.baseline import BaselineError, accept, update
+
+    path = str(values.get("baseline") or BASELINE)
+    if path == BASELINE:
+        path = os.path.join(report.root, BASELINE)
+    try:
+        if values.get("update_baseline"):
+            say(update(report, path))
+        report.baseline = accept(report, path)
+    except BaselineError as error:
+        say(f"primus-lint: {error}")
+        return False
+    return True
 
 
 def fail_on(checked: list[Checked], values: dict[str, Any]) -> str:
@@ -32,7 +77,7 @@ def fail_on(checked: list[Checked], values: dict[str, Any]) -> str:
     return "error"
 
 
-def check_all(files: tuple[str, ...], options: Any, values: dict[str, Any]) -> tuple[list[Checked], bool]:
+def check_all(files: tuple[str, ...], options: Options, values: dict[str, Any]) -> tuple[list[Checked], bool]:
     """Check every file; whether some could not be checked at all."""
     from primus_lint.pipeline import check_source
 
@@ -68,16 +113,17 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
-def write_reports(checked: list[Checked], values: dict[str, Any]) -> None:
-    """Every requested format to its output; the first format without an output goes to standard output."""
-    formats = list(values.get("formats") or ()) or ["text"]
+def write_reports(report: Report, values: dict[str, Any]) -> None:
+    """Every requested format to its output, or to standard output. Without a format: text, in GitHub Actions github."""
+    in_actions = os.environ.get("GITHUB_ACTIONS") == "true"
+    formats = list(values.get("formats") or ()) or ["github" if in_actions else "text"]
     outputs = list(values.get("outputs") or ())
     if len(outputs) > len(formats):
         raise UsageError("more --output than --output-format")
     for index, name in enumerate(formats):
         text = io.StringIO()
-        to_file = outputs[index] if index < len(outputs) else None
-        write_format(name, text, checked, values, color=to_file is None and common.use_color(sys.stdout))
+        to_file = outputs[index] if index < len(outputs) and outputs[index] != "-" else None
+        write_format(name, text, report, values, color=to_file is None and common.use_color(sys.stdout))
         if to_file is None:
             sys.stdout.write(text.getvalue())
         else:
@@ -85,63 +131,14 @@ def write_reports(checked: list[Checked], values: dict[str, Any]) -> None:
                 file.write(text.getvalue())
 
 
-def write_format(name: str, out: io.StringIO, checked: list[Checked], values: dict[str, Any], color: bool) -> None:
-    if name == "json":
-        from primus_lint.report import json_report
+def write_format(name: str, out: io.StringIO, report: Report, values: dict[str, Any], color: bool) -> None:
+    if values.get("statistics") and name in ("text", "concise"):
+        from primus_lint.report import statistics
 
-        json_report.write(out, checked, common.repository_root(os.getcwd()))
-        return
-    shown = {id(item): [f for f in item.findings if f.suppressed is None] for item in checked}
-    if values.get("statistics"):
-        write_statistics(out, [finding for item in checked for finding in shown[id(item)]])
-        return
-    if name == "concise":
-        from primus_lint.report import concise
+        statistics.write(out, report)
+    elif name == "text":
+        from primus_lint.report import text
 
-        for item in checked:
-            concise.write(out, shown[id(item)])
-        return
-    from primus_lint.report import text
-
-    style = text.Style(color)
-    for item in checked:
-        text.write_file(out, item, shown[id(item)], style, quiet=bool(values.get("quiet")))
-    if not values.get("quiet"):
-        write_totals(out, checked, style)
-
-
-def write_statistics(out: io.StringIO, findings: list[Any]) -> None:
-    counts: dict[tuple[str, str, str], int] = {}
-    for finding in findings:
-        key = (finding.code, finding.name, finding.severity)
-        counts[key] = counts.get(key, 0) + 1
-    for (code, name, severity), number in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
-        out.write(f"{number:>6}  {code}  {severity:8}{name}\n")
-
-
-def write_totals(out: io.StringIO, checked: list[Checked], style: Any) -> None:
-    findings = [finding for item in checked for finding in item.findings]
-    counts = dict.fromkeys(("error", "warning", "info"), 0)
-    for finding in findings:
-        if finding.suppressed is None:
-            counts[finding.severity] += 1
-    assumed: dict[tuple[str, str], int] = {}
-    for item in checked:
-        for entry in item.assumed:
-            key = (f"{entry.what} {entry.value}", entry.source)
-            assumed[key] = assumed.get(key, 0) + 1
-    for (what, source), number in assumed.items():
-        out.write(style("dim", f"assumed {what} from {source}" + (f" ({number} files)" if number > 1 else "")) + "\n")
-    fixable = sum(any(fix.safety == "safe" for fix in f.fixes) for f in findings if f.suppressed is None)
-    suppressed = sum(finding.suppressed is not None for finding in findings)
-    plural = "" if len(checked) == 1 else "s"
-    line = f"{_count(counts['error'], 'error')}, {_count(counts['warning'], 'warning')} in {len(checked)} file{plural}"
-    if fixable:
-        line += f"; {fixable} with a safe fix (--fix)"
-    if suppressed:
-        line += f"; {suppressed} suppressed"
-    out.write(style("error" if counts["error"] else "bold", line) + "\n")
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" + ("" if number == 1 else "s")
+        text.write(out, report, text.Style(color), quiet=bool(values.get("quiet")))
+    else:
+        importlib.import_module(f"primus_lint.report.{WRITERS.get(name, name)}").write(out, report)

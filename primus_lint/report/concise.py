@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from primus_lint.rules.finding import Finding
+    from primus_lint.report.bundle import Report
 
 
-def write(out: TextIO, findings: list[Finding]) -> None:
-    for finding in findings:
+def write(out: TextIO, report: Report) -> None:
+    for _, finding in report.shown():
         place = finding.place
         where = f"{place.path}:{place.line}:{place.column}" if place else "?"
         out.write(f"{where}: {finding.severity}[{finding.name}] {finding.message} ({finding.code})\n")

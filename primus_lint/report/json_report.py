@@ -2,52 +2,80 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from typing import TYPE_CHECKING, Any, TextIO
 
 from primus_lint import __version__
+from primus_lint.report.fixes import byte_edits
+from primus_lint.report.places import fingerprints, path_of, relative, span_data
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Checked, Subject
-    from primus_lint.rules.finding import Finding, Place
+    from primus_lint.report.bundle import Report
+    from primus_lint.rules.finding import Finding
 
 
-def write(out: TextIO, checked_files: list[Checked], root: str) -> None:
-    json.dump(report(checked_files, root), out, indent=1)
+def write(out: TextIO, report: Report) -> None:
+    json.dump(data(report), out, indent=1)
     out.write("\n")
 
 
-def report(checked_files: list[Checked], root: str) -> dict[str, Any]:
-    """The whole report as plain data. Paths are relative to `root`, the repository."""
-    findings = [(checked, finding) for checked in checked_files for finding in checked.findings]
-    open_findings = [finding for _, finding in findings if finding.suppressed is None]
+def data(report: Report) -> dict[str, Any]:
+    """The whole report as plain data. Paths are relative to the repository."""
+    prints = fingerprints(report)
+    shown, counts = report.shown(), report.counts()
     return {
         "version": 1,
         "tool": {"name": "primus-lint", "version": __version__},
         "assumed": {
-            _relative(checked.path, root): [item._asdict() for item in checked.assumed]
-            for checked in checked_files
+            relative(checked.path, report.root): [
+                {"what": item.what, "value": item.value, "source": report.words(item.source)}
+                for item in checked.assumed
+            ]
+            for checked in report.checked
             if checked.assumed
         },
-        "files": [file_data(checked, root) for checked in checked_files],
-        "findings": [finding_data(finding, checked, root) for checked, finding in findings],
+        "files": [file_data(checked, report.root) for checked in report.checked],
+        "findings": [finding_data(finding, checked, report, prints) for checked, finding in report.all()],
         "summary": {
-            "files": len(checked_files),
-            "errors": sum(finding.severity == "error" for finding in open_findings),
-            "warnings": sum(finding.severity == "warning" for finding in open_findings),
-            "infos": sum(finding.severity == "info" for finding in open_findings),
-            "suppressed": len(findings) - len(open_findings),
-            "fixable": sum(any(fix.safety == "safe" for fix in finding.fixes) for finding in open_findings),
+            "files": len(report.checked),
+            "unreadable": [relative(checked.path, report.root) for checked in report.checked if checked.unreadable],
+            "errors": counts["error"],
+            "warnings": counts["warning"],
+            "infos": counts["info"],
+            "causes": len(report.groups),
+            "suppressed": len(report.all()) - len(shown),
+            "fixable": sum(any(fix.safety == "safe" for fix in finding.fixes) for _, finding in shown),
+            "base": base_data(report),
+            "baseline": None if report.baseline is None else report.baseline.as_json(),
         },
+    }
+
+
+def report(checked_files: list[Checked], root: str) -> dict[str, Any]:
+    """`data` of some checked files alone."""
+    from primus_lint.report.bundle import Report
+
+    return data(Report(checked_files, root))
+
+
+def base_data(report: Report) -> dict[str, Any] | None:
+    """What `--base` compared: every changed file before and after; None without `--base`."""
+    if report.base is None:
+        return None
+    return {
+        "revision": report.base,
+        "files": [
+            {"path": relative(comparison.path, report.root), **comparison.as_json()}
+            for comparison in report.comparisons
+        ],
     }
 
 
 def file_data(checked: Checked, root: str) -> dict[str, Any]:
     subject = checked.subjects[0] if checked.subjects else None
     data: dict[str, Any] = {
-        "path": _relative(checked.path, root),
+        "path": relative(checked.path, root),
         "format": checked.document.format if checked.is_recipe else None,
         "framework": subject.section.framework if subject else None,
         "framework_version": subject.version if subject else None,
@@ -56,7 +84,6 @@ def file_data(checked: Checked, root: str) -> dict[str, Any]:
         "memory": None,
         "time": None,
         "not_modelled": [],
-        "unreadable": checked.unreadable,
     }
     if subject is None:
         return data
@@ -100,8 +127,9 @@ def time_data(subject: Subject) -> dict[str, Any] | None:
     return None if projection is None else projection.as_json()
 
 
-def finding_data(finding: Finding, checked: Checked, root: str) -> dict[str, Any]:
-    place = finding.place
+def finding_data(finding: Finding, checked: Checked, report: Report, prints: dict[int, str]) -> dict[str, Any]:
+    place, root = finding.place, report.root
+    path = relative(checked.path, root)
     return {
         "code": finding.code,
         "name": finding.name,
@@ -109,67 +137,17 @@ def finding_data(finding: Finding, checked: Checked, root: str) -> dict[str, Any
         "confidence": finding.confidence,
         "catalogue_ids": list(finding.catalogue),
         "message": finding.message,
-        "notes": list(finding.notes),
-        "path": _relative(place.path, root) if place else _relative(checked.path, root),
+        "path": relative(path_of(finding, checked), root),
         "key_path": [str(part) for part in finding.key_path],
         "span": None if place is None else span_data(place, checked),
         "related": [
-            {"path": _relative(other.path, root), "span": span_data(other, checked), "message": other.message}
+            {"path": relative(other.path, root), "span": span_data(other, checked), "message": other.message}
             for other in finding.related
         ],
-        "fingerprint": fingerprint(finding, checked, root),
+        "fingerprint": prints[id(finding)],
         "suppressed": finding.suppressed,
-        "fixes": fixes_data(finding, checked, root),
+        "fixes": [
+            {"title": fix.title, "safety": fix.safety, "edits": byte_edits(fix, finding, checked, path)}
+            for fix in finding.fixes
+        ],
     }
-
-
-def fixes_data(finding: Finding, checked: Checked, root: str) -> list[dict[str, Any]]:
-    from primus_lint.tune.rewrite import fix_edits
-
-    out = []
-    for fix in finding.fixes:
-        edits = fix_edits(fix, finding, checked)
-        out.append(
-            {
-                "title": fix.title,
-                "safety": fix.safety,
-                "edits": [{"path": _relative(checked.path, root), **edit} for edit in edits],
-            }
-        )
-    return out
-
-
-def span_data(place: Place, checked: Checked) -> dict[str, int]:
-    source = checked.document.sources.get(place.path)
-    if source is None or place.span is None:
-        line, column = max(place.line, 1), max(place.column, 1)
-        return {
-            "line": line, "column": column, "end_line": line, "end_column": column, "byte_start": 0, "byte_end": 0
-        }  # fmt: skip
-    end_line, end_column = source.position(place.span[1])
-    return {
-        "line": place.line,
-        "column": place.column,
-        "end_line": end_line,
-        "end_column": end_column,
-        "byte_start": source.byte_offset(place.span[0]),
-        "byte_end": source.byte_offset(place.span[1]),
-    }
-
-
-def fingerprint(finding: Finding, checked: Checked, root: str) -> str:
-    """Stable under edits elsewhere: rule, file, key path and the value of the key, not the line."""
-    value = finding.section.get(finding.keys[0]) if finding.section is not None and finding.keys else None
-    text = "\x00".join(
-        [finding.code, _relative(checked.path, root), ".".join(str(part) for part in finding.key_path), repr(value)]
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _relative(path: str, root: str) -> str:
-    if not os.path.isabs(path):
-        path = os.path.abspath(path) if os.path.exists(path) else path
-    if os.path.isabs(path):
-        relative = os.path.relpath(path, root)
-        return relative.replace(os.sep, "/")
-    return path.replace(os.sep, "/")

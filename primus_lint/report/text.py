@@ -8,6 +8,8 @@ from primus_lint.units import gib, seconds
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Checked, Subject
+    from primus_lint.report.bundle import Report
+    from primus_lint.report.groups import Group
     from primus_lint.rules.finding import Finding, Place
     from primus_lint.source.text import SourceText
 
@@ -24,28 +26,68 @@ class Style:
         return f"\x1b[{_COLORS[kind]}m{text}\x1b[0m" if self.color else text
 
 
+def write(out: TextIO, report: Report, style: Style, quiet: bool = False) -> None:
+    """Every file with its own findings, then the findings that many files share, then the totals."""
+    common = [group for group in report.groups if len(group.members) > 1]
+    grouped = {id(finding) for group in common for _, finding in group.members}
+    for checked in report.checked:
+        own = [f for f in checked.findings if f.suppressed is None and id(f) not in grouped]
+        write_file(out, checked, own, style, quiet)
+    for group in common:
+        write_group(out, group, style)
+    for comparison in report.comparisons:
+        out.write(f"{style('bold', comparison.path)}: {comparison.line()}\n")
+    if not quiet:
+        for line in report.remarks():
+            out.write(style("dim", line) + "\n")
+        out.write(style("error" if report.counts()["error"] else "bold", report.total()) + "\n")
+
+
 def write_file(out: TextIO, checked: Checked, findings: list[Finding], style: Style, quiet: bool = False) -> None:
-    """All findings of one file, then one line about its memory and speed."""
+    """The findings of one file, then one line about its memory and speed."""
     for finding in findings:
         write_finding(out, finding, checked, style)
     if not quiet:
         for line in summary_lines(checked):
             out.write(f"{style('bold', checked.path)}: {line}\n")
-        if findings or any(True for _ in checked.subjects):
+        if findings or checked.subjects:
             out.write("\n")
+
+
+def write_group(out: TextIO, group: Group, style: Style) -> None:
+    """Findings of one cause: the first of them, and which files it is about."""
+    finding, checked = group.finding, group.checked
+    _head(out, finding, style, f"  {group.files} files")
+    place = group.cause or finding.place
+    gutter = " " * len(str(place.line if place is not None else 1))
+    if place is not None:
+        _excerpt(out, place, checked, style, gutter, "-->", "^", finding.severity)
+    word = "its users" if group.cause is not None else "in"
+    out.write(f"{gutter} {style('note', '=')} {word}: {group.others()}\n")
+    _tail(out, finding, gutter, style)
+    out.write("\n")
 
 
 def write_finding(out: TextIO, finding: Finding, checked: Checked, style: Style) -> None:
     """One finding: head, place with excerpt, related places, notes, fixes."""
     place = finding.place
-    out.write(f"{style(finding.severity, finding.severity)}[{finding.name}]: {style('bold', finding.message)}  ")
-    out.write(style("dim", finding.code) + "\n")
+    _head(out, finding, style)
     width = len(str(max([p.line for p in ([place] if place else []) + list(finding.related)] + [1])))
     gutter = " " * width
     if place is not None:
         _excerpt(out, place, checked, style, gutter, "-->", "^", finding.severity)
     for other in finding.related:
         _excerpt(out, other, checked, style, gutter, ":::", "-", "note")
+    _tail(out, finding, gutter, style)
+
+
+def _head(out: TextIO, finding: Finding, style: Style, more: str = "") -> None:
+    out.write(f"{style(finding.severity, finding.severity)}[{finding.name}]: {style('bold', finding.message)}  ")
+    out.write(style("dim", finding.code + more) + "\n")
+
+
+def _tail(out: TextIO, finding: Finding, gutter: str, style: Style) -> None:
+    """Notes, confidence and fixes."""
     for note in finding.notes:
         out.write(f"{gutter} {style('note', '=')} {note}\n")
     if finding.confidence != "certain" and finding.severity != "info":

@@ -28,6 +28,8 @@ def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
             locate(finding, subject)
             findings.append(finding)
     findings = [f for f in findings if selected(f.code, f.name, f.severity, checked.path, settings)]
+    if settings is not None and settings.severity:
+        override(findings, checked, settings)
     findings += suppress(findings, checked, settings)
     findings.sort(key=_order)
     return findings
@@ -37,6 +39,18 @@ def _order(finding: Finding) -> tuple[int, int, int, str]:
     """Errors that stop the program in the order in which it meets them, then the rest by severity and place."""
     severity = ("error", "warning", "info").index(finding.severity)
     return severity, finding.stage, finding.order, finding.code
+
+
+def override(findings: list[Finding], checked: Checked, settings: Settings) -> None:
+    """Give findings the severity that the settings want. What keeps a file from being read stays an error."""
+    from primus_lint.rules.select import severity_of
+
+    for subject in () if checked.document.fatal else checked.subjects:
+        if subject.section.framework == "megatron":
+            _ = subject.computable  # it asks for errors: decided before a severity changes
+    for finding in findings:
+        if not (checked.unreadable and finding.severity == "error"):
+            finding.severity = severity_of(finding.code, finding.name, finding.severity, settings)
 
 
 def of_problem(problem: LocatedProblem) -> Finding:

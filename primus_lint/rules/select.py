@@ -30,6 +30,16 @@ def selected(code: str, name: str, severity: str, path: str, settings: Settings 
     return wanted and _specificity(settings.ignored_in(path), code, name) == 0
 
 
+def severity_of(code: str, name: str, own: str, settings: Settings | None) -> str:
+    """The severity of a rule under the settings' `severity` table; the most specific entry wins."""
+    best, level = 0, own
+    for pattern, given in settings.severity if settings is not None else ():
+        rank = _specificity((pattern,), code, name)
+        if rank > best:
+            best, level = rank, given
+    return level
+
+
 def in_profile(code: str, profile: str) -> bool:
     entry = catalogue.by_code().get(code)
     own = "recommended" if entry is None else entry.profile
