@@ -80,15 +80,19 @@ class Subject:
         self.env: dict[str, str] | None = None  # the whole environment of a rank; None: what the launcher sets
         self.stack: Mapping[str, Any] | None = None  # arch, te, torch, where known
         self.wanted: Callable[[Entry], bool] | None = None  # which rules below error level are worth a wording
-        if document.env and document.format != "batch" and section.framework == "megatron":
-            from primus_lint.lower.megatron import launcher_env
+        if document.env and document.format != "batch":
+            self.export({name: value.value for name, value in document.env.items()})
 
-            own = {name: value.value for name, value in document.env.items()}
-            values = {key: value.value for key, value in section.values.items()}
-            launcher = launcher_env(self.framework, values)
-            self.env = {**launcher, **own}
-            if self.framework == "primus-megatron":  # Primus sets this one after the block was exported
-                self.env["CUDA_DEVICE_MAX_CONNECTIONS"] = launcher["CUDA_DEVICE_MAX_CONNECTIONS"]
+    def export(self, variables: Mapping[str, str]) -> None:
+        """Set environment variables of the run, on top of what the launcher sets (and of earlier ones)."""
+        if self.section.framework != "megatron":
+            return
+        from primus_lint.lower.megatron import launcher_env
+
+        launcher = launcher_env(self.framework, {key: value.value for key, value in self.section.values.items()})
+        self.env = {**launcher, **(self.env or {}), **variables}
+        if self.framework == "primus-megatron":  # Primus sets this one after everything else was exported
+            self.env["CUDA_DEVICE_MAX_CONNECTIONS"] = launcher["CUDA_DEVICE_MAX_CONNECTIONS"]
 
     @property
     def modelled(self) -> bool:
@@ -210,6 +214,8 @@ def check_source(source: SourceText, options: Options, settings: Settings | None
         ]
         for subject in checked.subjects:
             subject.wanted = wanted_rules(source.path, settings)
+            if options.env:
+                subject.export(options.env)
     checked.findings = judge(checked, settings)
     return checked
 

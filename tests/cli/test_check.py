@@ -211,3 +211,11 @@ def test_fingerprints_survive_a_line_above(repo: Path, lint: Any) -> None:
     (repo / OOM).write_text("# a comment\n\n" + text)
     assert [f["fingerprint"] for f in report(lint("--output-format", "json", OOM))["findings"]] == before
     assert len(set(before)) == len(before)
+
+
+def test_environment_reaches_the_ranks(repo: Path, lint: Any) -> None:
+    """deterministic_mode wants NCCL_ALGO set: Megatron's pinned version refuses it otherwise."""
+    words = [CLEAN, "--set", "deterministic_mode=true", "--output-format", "json"]
+    without = {f["name"] for f in errors(report(lint(*words)))}
+    with_algorithm = {f["name"] for f in errors(report(lint(*words, "--env", "NCCL_ALGO=Ring")))}
+    assert without - with_algorithm, without

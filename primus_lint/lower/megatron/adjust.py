@@ -179,8 +179,8 @@ def _pipeline(args: dict[str, Any], put: Put) -> None:
         if tp == 1 and args["sequence_parallel"]:
             put("sequence-parallel-off", "sequence_parallel", False, "tensor_model_parallel_size",
                 "without tensor parallelism sequence_parallel is switched off", "T18")  # fmt: skip
-    elif args["sequence_parallel"]:
-        args["sequence_parallel"] = tp > 1
+    elif args["sequence_parallel"] is not False:
+        args["sequence_parallel"] = (args["sequence_parallel"] != 0) & (tp > 1)
     interleaved = _interleaved(args)
     for key in ("overlap_p2p_comm", "align_param_gather"):
         if args.get(key) and is_scalar(interleaved):

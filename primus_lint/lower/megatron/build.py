@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.ir.run import (
     Batch,
@@ -106,7 +106,7 @@ def _build(v: Namespace, section: Section, target: Target, version: str, framewo
         num_attention_heads=v["heads"],
         num_query_groups=v["groups"],
         kv_channels=v["head_dim"],
-        vocab_size=v.get("padded_vocab_size") if v["vocab_size"] is None else v["vocab_size"],
+        vocab_size=v["vocabulary"] if v.get("padded_vocab_size") is None else v["padded_vocab_size"],
         vocab_divisor=1 if v.get("padded_vocab_size") is not None else v["make_vocab_size_divisible_by"],
         gated=gated,
         activation=act,
@@ -316,14 +316,19 @@ def _optimizer(v: Namespace) -> Optimizer:
         exp_avg_sq_dtype=v.get("exp_avg_sq_dtype") or "fp32",
         cpu_offload=bool(v.get("optimizer_cpu_offload")),
         offload_fraction=float(v.get("optimizer_offload_fraction") or 0.0),
-        overlap_grad_reduce=bool(v["overlap_grad_reduce"]),
-        overlap_param_gather=bool(v["overlap_param_gather"]),
+        overlap_grad_reduce=_flag(v["overlap_grad_reduce"]),
+        overlap_param_gather=_flag(v["overlap_param_gather"]),
         bucket_size=v.get("ddp_bucket_size"),
         num_buckets=v.get("ddp_num_buckets"),
         pad_buckets_for_nccl=bool(v.get("ddp_pad_buckets_for_high_nccl_busbw")),
         gradient_accumulation_fusion=bool(v["gradient_accumulation_fusion"]),
         average_in_collective=bool(v.get("ddp_average_in_collective")),
     )
+
+
+def _flag(value: Any) -> Any:
+    """A switch as a bool, or an array of switches (on a grid) as it is."""
+    return value if hasattr(value, "dtype") else bool(value)
 
 
 def vendor_of(gpu: str | None, framework: str) -> str:
@@ -359,7 +364,7 @@ def _kernels(
         bias_dropout_fusion=bool(v.get("bias_dropout_fusion")),
         masked_softmax_fusion=bool(v.get("masked_softmax_fusion")),
         cross_entropy_fusion=fusion,
-        tp_comm_overlap=bool(v.get("tp_comm_overlap")),
+        tp_comm_overlap=_flag(v.get("tp_comm_overlap")),
         delay_wgrad=bool(v.get("delay_wgrad_compute")),
         cuda_graphs=str(v.get("cuda_graph_impl") or "none"),
         fp8_input_store=bool(v.get("activation_func_fp8_input_store")),
@@ -381,10 +386,8 @@ def _not_modelled(v: Namespace) -> tuple[str, ...]:
         out.append("vocabulary size: it comes from a tokenizer that is not at hand")
     if v.get("rampup_batch_size"):
         out.append("batch ramp-up: accounted at the final batch size")
-    if v.get("cpu_offloading_num_layers"):
-        out.append("cpu_offloading_num_layers: activations counted on the device")
-    if v.get("fine_grained_activation_offloading"):
-        out.append("fine-grained activation offloading: activations counted on the device")
+    if v.get("cpu_offloading_num_layers") or v.get("fine_grained_activation_offloading"):
+        out.append("offloaded activations: their transfers are not timed")
     if (v.get("cuda_graph_impl") or "none") != "none":
         out.append("CUDA graphs: their memory pools are not counted")
     if v.get("moe_latent_size"):

@@ -222,14 +222,26 @@ def mtp(v: Namespace) -> Any:
     return v.get("mtp_num_layers") or 0
 
 
+@derived("vocab_size", "tokenizer_type")
+def vocabulary(v: Namespace) -> Any:
+    """Tokens that the model must know before padding; None when the tokenizer is not at hand.
+
+    Megatron-Core's NullTokenizer adds an end-of-document token to the vocabulary that it is given
+    (megatron/core/tokenizers/text/libraries/null_tokenizer.py), so 131,072 becomes 131,073 and pads to 131,200.
+    """
+    if v["vocab_size"] is None:
+        return None
+    return v["vocab_size"] + (v["tokenizer_type"] == "NullTokenizer")
+
+
 @derived("vocab_size", "padded_vocab_size", "make_vocab_size_divisible_by", _TP)
 def padded_vocab(v: Namespace) -> Any:
     """Rows of the embedding over all tensor-parallel ranks; None when the tokenizer is not at hand."""
     if v.get("padded_vocab_size") is not None:
         return v["padded_vocab_size"]
-    if v["vocab_size"] is None:
+    if v["vocabulary"] is None:
         return None
-    return round_up(v["vocab_size"], v["make_vocab_size_divisible_by"] * v["tp"])
+    return round_up(v["vocabulary"], v["make_vocab_size_divisible_by"] * v["tp"])
 
 
 @derived("num_query_groups", "num_attention_heads", "kv_channels", "hidden_size")
