@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PARAM_ALIGNMENT = 64  # elements
 BUCKET_ALIGNMENT = 128
 NCCL_ALIGNMENT = 65536
+NO_LIMIT = 1 << 62  # elements; for the elements of a grid whose buckets never close
 
 
 class Buffer(NamedTuple):
@@ -43,11 +44,10 @@ class Buffer(NamedTuple):
 def bucket_size(sizes: Sizes, pp_rank: int, chunk_index: int) -> Any:
     """Elements after which a bucket closes; None: never. Default max(40e6, 1e6*dp*cp) (Megatron's training.py)."""
     optimizer = sizes.run.optimizer
-    if pp_rank > 0 or chunk_index > 0 or not optimizer.overlap_grad_reduce:
+    if pp_rank > 0 or chunk_index > 0 or optimizer.overlap_grad_reduce is False:
         return None
-    if optimizer.bucket_size is not None:
-        return optimizer.bucket_size
-    return maximum(40_000_000, 1_000_000 * sizes.dpcp)
+    size = maximum(40_000_000, 1_000_000 * sizes.dpcp) if optimizer.bucket_size is None else optimizer.bucket_size
+    return where(optimizer.overlap_grad_reduce, size, NO_LIMIT)
 
 
 def group_size(sizes: Sizes, expert: bool) -> Any:

@@ -60,8 +60,9 @@ def workspaces(sizes: Sizes, moe: bool, loss: bool) -> dict[str, tuple[Any, str]
         grouped = moe and not local and run.model.moe is not None and run.model.moe.grouped_gemm
         if run.kernels.turbo_grouped_gemm or (run.model.moe is not None and run.model.moe.legacy_grouped_gemm):
             grouped = False
-        count = 1 + (GROUPED_STREAMS if grouped else 0) + (2 if run.kernels.tp_comm_overlap else 0)
-        out["TE workspaces"] = (count * each, f"{count} workspaces x {each:,} B")
+        count = 1 + (GROUPED_STREAMS if grouped else 0) + 2 * run.kernels.tp_comm_overlap
+        text = f"{count} workspaces x {each:,} B" if sizes.scalar else ""
+        out["TE workspaces"] = (count * each, text)
     if loss or backend(sizes) in ("unfused", "local"):
         one = torch_workspace_bytes(sizes)
         out["torch workspaces"] = (THREADS * one, f"{THREADS} threads x {one:,} B")

@@ -93,6 +93,7 @@ class Sizes:
             self.local_experts = 0
         knobs = (
             self.tp, self.cp, self.ep, self.etp, self.mbs, self.seq, self.dp, self.edp, self.m,
-            run.recompute.num_layers, run.batch.global_batch_size, run.optimizer.instances,
+            run.recompute.num_layers, run.batch.global_batch_size, run.optimizer.instances, self.sp,
+            run.optimizer.overlap_grad_reduce, run.optimizer.overlap_param_gather, run.kernels.tp_comm_overlap,
         )  # fmt: skip
         self.scalar = all(knob is None or is_scalar(knob) for knob in knobs)

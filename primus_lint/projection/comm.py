@@ -40,7 +40,8 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     Sequence parallel, column: gather the input forward, and again beside the dgrad; scatter-reduce the input gradient
     beside the wgrad. Row: scatter-reduce the output forward, gather its gradient backward. Without sequence
     parallelism: all-reduce the output of rows forward and the input gradient of columns backward (beside the wgrad).
-    `tp_comm_overlap` pipelines the collective with its own product in tp steps, so that one step stays exposed.
+    `tp_comm_overlap` pipelines the collective with its own product in tp steps, so that one step stays exposed (all
+    of it otherwise).
     """
     run = context.run
     if gemm.parallel == "" or (is_scalar(run.parallel.tp) and run.parallel.tp == 1):
@@ -49,28 +50,20 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     size = ELEMENT_BYTES[run.precision.params_dtype]
     gathered = 1 if context.fp8 and gemm.low_precision and run.kernels.implementation != "local" else size
     is_sp = _as_number(run.parallel.sequence_parallel)
-    pipelined = run.kernels.tp_comm_overlap
-    first = 1.0 / context.place.tp.size
+    first = where(run.kernels.tp_comm_overlap, 1.0 / context.place.tp.size, 1.0)
     width = gemm.k if gemm.parallel == "column" else gemm.n
     gather = _over_tokens(context, "all_gather", width * gathered, is_sp)
     scatter = _over_tokens(context, "reduce_scatter", width * size, is_sp)
     reduce = _over_tokens(context, "all_reduce", width * size, 1 - is_sp)
     if gemm.parallel == "column":
-        if pipelined:
-            hide(context, block.forward, cost.TP, gather, forward, first)
-        else:
-            block.forward.add(cost.TP, gather)
+        hide(context, block.forward, cost.TP, gather, forward, first)
         hide(context, block.backward, cost.TP, gather, dgrad)
         hide(context, block.backward, cost.TP, scatter, wgrad)
         hide(context, block.backward, cost.TP, reduce, wgrad)
         return
     block.forward.add(cost.TP, reduce)
-    if pipelined:
-        hide(context, block.forward, cost.TP, scatter, forward, first)
-        hide(context, block.backward, cost.TP, gather, dgrad, first)
-    else:
-        block.forward.add(cost.TP, scatter)
-        block.backward.add(cost.TP, gather)
+    hide(context, block.forward, cost.TP, scatter, forward, first)
+    hide(context, block.backward, cost.TP, gather, dgrad, first)
 
 
 def _over_tokens(context: Context, operation: str, row_bytes: Any, active: Any) -> Pair:

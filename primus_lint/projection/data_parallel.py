@@ -73,15 +73,9 @@ def step(
         return total  # charged inside every micro-batch, see `fsdp`
     parts = buckets(run, weights + experts)
     reduce = reduce_transfer(run, device, place, weights, experts)
-    if run.optimizer.overlap_grad_reduce:
-        total.merge(behind(device, reduce, backward_s, parts))
-    else:
-        total.add(DP, reduce)
+    total.merge(behind(device, reduce, backward_s * run.optimizer.overlap_grad_reduce, parts))
     gather = gather_transfer(run, device, place, weights, experts)
-    if run.optimizer.overlap_param_gather:
-        total.merge(behind(device, gather, forward_s, parts))
-    else:
-        total.add(DP, gather)
+    total.merge(behind(device, gather, forward_s * run.optimizer.overlap_param_gather, parts))
     return total
 
 
