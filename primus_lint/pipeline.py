@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from primus_lint.ledger import Ledger
     from primus_lint.projection import Projection
     from primus_lint.readers.document import ResolvedDocument, Section
+    from primus_lint.report.base import Base, Before
     from primus_lint.rules.catalogue import Entry
     from primus_lint.rules.finding import Finding
     from primus_lint.settings import Settings
@@ -36,7 +37,8 @@ class Options:
     """What the command line says about how to read and judge, the same for every file."""
 
     __slots__ = (
-        "env", "framework_version", "gpu", "gpus_per_node", "model", "nodes", "primus_root", "set_values", "world_size"
+        "base", "env", "framework_version", "gpu", "gpus_per_node", "model", "nodes", "primus_root", "set_values",
+        "world_size",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +63,7 @@ class Options:
         self.model = model
         self.framework_version = framework_version
         self.primus_root = primus_root
+        self.base: Base | None = None  # the revision to compare with
 
 
 class Subject:
@@ -79,6 +82,7 @@ class Subject:
             self.framework = "primus-megatron"
         self.env: dict[str, str] | None = None  # the whole environment of a rank; None: what the launcher sets
         self.stack: Mapping[str, Any] | None = None  # arch, te, torch, where known
+        self.before: Before | None = None  # the same section at the base revision
         self.wanted: Callable[[Entry], bool] | None = None  # which rules below error level are worth a wording
         if document.env and document.format != "batch":
             self.export({name: value.value for name, value in document.env.items()})
@@ -216,6 +220,8 @@ def check_source(source: SourceText, options: Options, settings: Settings | None
             subject.wanted = wanted_rules(source.path, settings)
             if options.env:
                 subject.export(options.env)
+        if options.base is not None and not document.fatal:
+            options.base.attach(checked)
     checked.findings = judge(checked, settings)
     return checked
 

@@ -29,15 +29,18 @@ def run_check(files: tuple[str, ...], values: dict[str, Any]) -> int:
 
         clock = Clock()
     options = common.make_options(values)
-    checked, could_not = check_all(files, options, values)
-    report = Report(checked, common.repository_root(os.getcwd()))
+    report = Report([], common.repository_root(os.getcwd()))
+    if values.get("base"):
+        from primus_lint.report.base import comparing
+
+        limit = float(values.get("max_regression") or 0.0) / 100
+        with comparing(report, str(values["base"]), limit, options):
+            report.checked, could_not = check_all(files, options, values)
+    else:
+        report.checked, could_not = check_all(files, options, values)
     report.grouping = not values.get("no_group")
     if values.get("baseline") or values.get("update_baseline"):
         could_not |= not accept_baseline(report, values)
-    if values.get("base"):
-        from primus_lint.report.base import compare
-
-        could_not |= not compare(report, options, str(values["base"]), float(values.get("max_regression") or 0.0))
     if values.get("add_ignores"):
         from primus_lint.rules.add_ignores import add_ignores
 
@@ -46,7 +49,7 @@ def run_check(files: tuple[str, ...], values: dict[str, Any]) -> int:
     write_reports(report, values)
     if clock is not None:
         clock.write(sys.stderr)
-    return common.exit_code(checked, could_not, fail_on(checked, values))
+    return common.exit_code(report.checked, could_not, fail_on(report.checked, values))
 
 
 def accept_baseline(report: Report, values: dict[str, Any]) -> bool:

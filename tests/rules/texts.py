@@ -3,7 +3,8 @@
 An example is the text of a whole file, or (without `modules:`) the `overrides` of a Primus experiment of `framework`
 with the model preset `preset`. `files` are presets of the model's folder (with `module` the module preset), `beside` files in the experiment's own
 folder, `chain` a number of parents that extend each other; `set`, `env`, `model` and `primus_root` are what the command
-line gives, `name` the file's name, `encoding` how its text is stored, `gpu` the device.
+line gives, `name` the file's name, `encoding` how its text is stored, `gpu` the device,
+`before` the text at the base revision.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.pipeline import Checked, Options, check_source
+from primus_lint.report.base import Base
 from primus_lint.settings import Settings
 from primus_lint.source.text import SourceText
 
@@ -85,7 +87,20 @@ def check_text(text: str, example: dict[str, Any], folder: Path) -> Checked:
     )
     settings = Settings()
     settings.profile = "all"
+    if example.get("before") is not None:  # the same file at the base revision
+        options.base = AsItWas(whole_text(example["before"], example), options)
     return check_source(SourceText.from_path(str(path)), options, settings)
+
+
+class AsItWas(Base):
+    """A base revision that holds one text."""
+
+    def __init__(self, text: str, options: Options) -> None:
+        self.name, self.limit, self.options, self.comparisons = "main", 0.03, options, []
+        self.text, self.changed, self.root = text, set(), "/"
+
+    def _show(self, path: str) -> bytes:
+        return self.text.encode()
 
 
 def codes(text: str, example: dict[str, Any], folder: Path) -> list[str]:

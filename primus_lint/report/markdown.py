@@ -1,0 +1,139 @@
+"""The report for a pull request: totals, a table of files with memory and speed, what changed, findings by cause."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+from primus_lint.report.fixes import diff_of
+from primus_lint.report.places import relative
+from primus_lint.units import gib
+
+if TYPE_CHECKING:
+    from primus_lint.pipeline import Checked
+    from primus_lint.report.bundle import Report
+    from primus_lint.report.groups import Group
+
+LIMIT_BYTES = 60_000  # a comment on GitHub holds 65,536 characters
+ROWS = 30
+MARKS = {"error": "❌", "warning": "⚠️", "info": "ℹ️"}
+
+
+def write(out: TextIO, report: Report) -> None:
+    out.write(text(report, LIMIT_BYTES) + "\n")
+
+
+def text(report: Report, limit_bytes: int) -> str:
+    """The whole report; findings that do not fit into the limit are counted instead."""
+    parts = [f"### primus-lint: {report.total()}", ""]
+    if report.base is not None:
+        parts += [*comparison_table(report), ""]
+    parts += [*file_table(report), ""]
+    size = sum(len(part.encode()) + 1 for part in parts)
+    left = 0
+    for group in report.groups:
+        block = "\n".join(group_lines(group, report.root))
+        if left or size + len(block.encode()) > limit_bytes:
+            left += 1
+            continue
+        size += len(block.encode()) + 1
+        parts.append(block)
+    if left:
+        parts.append(f"\n{left} more causes are not shown here.")
+    if report.diffs:
+        parts += ["", *_diffs(report, max(limit_bytes - size, 2000))]
+    remarks = report.remarks()
+    if remarks:
+        parts += ["", "<sub>" + "; ".join(cell(line) for line in remarks) + "</sub>"]
+    return "\n".join(parts).rstrip()
+
+
+def comparison_table(report: Report) -> list[str]:
+    """Before and after of every recipe that changed against the base."""
+    if not report.comparisons:
+        return [f"No recipe changed against `{report.base}`."]
+    lines = [f"Changed against `{report.base}`:", "", "| recipe | tokens/s/GPU | headroom | |", "| --- | --- | --- | --- |"]
+    for item in report.comparisons:
+        speed, headroom = item.cells()
+        lines.append(f"| `{relative(item.path, report.root)}` | {speed} | {headroom} | {item.verdict} |")
+    return lines
+
+
+def file_table(report: Report) -> list[str]:
+    """Files with findings first, at most ROWS of them."""
+    order = sorted(report.checked, key=lambda item: (not _open(item), item.path))
+    lines = ["| recipe | findings | memory of the worst rank | tokens/s/GPU |", "| --- | --- | --- | --- |"]
+    for checked in order[:ROWS]:
+        memory, speed = _figures(checked)
+        lines.append(f"| `{relative(checked.path, report.root)}` | {_open(checked) or 'none'} | {memory} | {speed} |")
+    if len(order) > ROWS:
+        clean = sum(not _open(item) for item in order[ROWS:])
+        lines.append(f"| {len(order) - ROWS} more, {clean} of them without findings | | | |")
+    return lines
+
+
+def _open(checked: Checked) -> str:
+    shown = [finding.severity for finding in checked.findings if finding.suppressed is None]
+    return " ".join(f"{MARKS[kind]} {shown.count(kind)}" for kind in MARKS if kind in shown)
+
+
+def _figures(checked: Checked) -> tuple[str, str]:
+    for subject in checked.subjects:
+        if subject.section.framework != "megatron" or subject.run is None or subject.target.world_size is None:
+            continue
+        ledger, accelerator, projection = subject.ledger, subject.accelerator, subject.projection
+        if ledger is None:
+            continue
+        memory = f"{gib(ledger.worst_rank.device_low_bytes)} to {gib(ledger.worst_rank.device_high_bytes)}"
+        fits = None
+        if accelerator is not None:
+            memory += f" of {gib(accelerator.visible_hbm_bytes)}"
+            fits = ledger.fits(accelerator.visible_hbm_bytes)
+        if fits is False:
+            return memory + " **out of memory**", "does not run"
+        return memory, "" if projection is None else f"{projection.tokens_per_s_per_gpu:,.0f}"
+    return "", ""
+
+
+def group_lines(group: Group, root: str) -> list[str]:
+    """One cause as a folded block."""
+    finding, checked = group.finding, group.checked
+    place = finding.place
+    where = f"`{relative(checked.path, root)}`"
+    if place is not None and place.path == checked.path:
+        where = f"`{relative(checked.path, root)}:{place.line}`"
+    lines = [
+        f"<details><summary>{MARKS[finding.severity]} <b>{finding.name}</b> ({finding.code}): {cell(finding.message)}</summary>",
+        "",
+    ]
+    if group.cause is not None:
+        lines.append(f"- from `{relative(group.cause.path, root)}:{group.cause.line}`, used by {group.others(10)}")
+    elif group.files > 1:
+        lines.append(f"- in {group.files} files: {group.others(10)}")
+    else:
+        lines.append(f"- {where}")
+        source = checked.document.sources.get(place.path) if place is not None else None
+        if source is not None and place is not None and place.line > 0:
+            lines += ["", "```yaml", source.line_text(place.line), "```", ""]
+    lines += [f"- {cell(note)}" for note in finding.notes]
+    for fix in finding.fixes:
+        lines.append(f"- fix ({fix.safety}): {cell(fix.title)}")
+        diff = diff_of(fix, finding, checked, relative(checked.path, root))
+        if diff:
+            lines += ["", "```diff", *diff.rstrip("\n").split("\n")[2:], "```", ""]
+    return [*lines, "", "</details>"]
+
+
+def _diffs(report: Report, limit_bytes: int) -> list[str]:
+    lines: list[str] = []
+    for path, diff in report.diffs.items():
+        if len(diff.encode()) <= limit_bytes:
+            limit_bytes -= len(diff.encode())
+            lines += [f"`{relative(path, report.root)}` as `--fix` writes it:", "", "```diff", diff.rstrip("\n"), "```", ""]
+    return lines
+
+
+def cell(text: str) -> str:
+    """Words that may stand in a table cell or a summary: no markup comes out of them."""
+    for char, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("`", "\\`"), ("*", "\\*")):
+        text = text.replace(char, safe)
+    return " ".join(text.split())
