@@ -30,6 +30,8 @@ def resolve_nodes(raw: dict[str, Any]) -> dict[str, Any]:
     for name, node in raw["nodes"].items():
         fabric, network = raw["fabrics"][node["fabric"]], raw["fabrics"][node["network"]]
         memory = node.get("host_memory")
+        host = raw["rates"]["host_operation"]
+        operation = host.get(name, host["default"])
         vendor = "amd" if fabric["name"].startswith("xgmi") else "nvidia"
         found[name] = {
             "gpus_per_node": node["gpus_per_node"],
@@ -41,6 +43,7 @@ def resolve_nodes(raw: dict[str, Any]) -> dict[str, Any]:
             "nic_rate": base(network["rate"]),
             "nics": node["nics"],
             "host_memory": None if memory is None else base(memory),
+            "host_operation": [base(operation), base(operation, "low"), base(operation, "high")],
             "note": node.get("note", ""),
             "curves": _curves(raw, name),
             "inter": _inter(raw["collectives"], vendor),

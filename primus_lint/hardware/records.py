@@ -53,7 +53,8 @@ class NodeType:
     """
 
     __slots__ = (
-        "curves", "fabric", "fabric_bytes_per_s", "fabric_kind", "gpus_per_node", "host_memory_bytes", "inter", "name",
+        "curves", "fabric", "fabric_bytes_per_s", "fabric_kind", "gpus_per_node", "host_memory_bytes", "host_operation_s",
+        "inter", "name",
         "network", "nic_bytes_per_s", "nics", "note", "scale_up_gpus",
     )  # fmt: skip
 
@@ -68,6 +69,7 @@ class NodeType:
         self.nics: int = data["nics"]
         self.nic_bytes_per_s: float = data["nic_rate"]
         self.host_memory_bytes: int | None = data["host_memory"]
+        self.host_operation_s: tuple[float, float, float] = tuple(data["host_operation"])  # value, low, high
         self.note: str = data["note"]
         self.curves: dict[str, Any] = data["curves"]
         self.inter: dict[str, Any] = data["inter"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import is_scalar, log2, maximum, minimum, sqrt
+from primus_lint.formula import is_scalar, log2, maximum, minimum, sqrt, where
 from primus_lint.hardware import collectives, node_type, rates
 from primus_lint.projection import cost
 from primus_lint.projection.placement import boundary_crosses_node
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 # Communication kernels run on compute units: DeepSeek-V3 gives 20 of the 132 SMs of an H800 to them (arXiv 2412.19437,
 # section 3.2); NCCL's default of up to 32 channels is of the same size. What overlaps is slowed by that share.
 CONTENTION = 20 / 132
-# Host time per operation of a training framework (Python modules, autograd, dispatcher, driver): vTrain's smallest
-# layers take 3.2 ms for forward, recomputed forward and backward, whatever their size: 61 us for each of the 52 operations
-# that `traffic` counts, the random-state bookkeeping of checkpoints among them. Hosts and stacks differ by half of it.
-HOST_LAUNCH_S = 60e-6
-HOST_SPREAD = 0.5
 # Accelerators of one kind differ: a spread of 5 % over the 8 of a node (ml-engineering, maximum achievable matmul) is a
 # standard deviation of 5 %/2.85. A synchronous step waits for the slowest of all.
 PART_DEVIATION = 0.05 / 2.85
@@ -124,13 +119,14 @@ class Device:
         return self._pair(cost.MEMORY, rates.memory_time_s(self.accelerator, moved_bytes, kind))
 
     def host(self, launches: Any) -> Pair:
-        """Seconds that the host needs to launch that many operations."""
-        return launches * HOST_LAUNCH_S, launches * HOST_LAUNCH_S * HOST_SPREAD
+        """Seconds that the host needs for that many operations (Python, autograd, dispatcher, launch)."""
+        each_s, low_s, high_s = self.node.host_operation_s
+        return launches * each_s, launches * max(high_s - each_s, each_s - low_s)
 
-    def host_bound(self, run: Run, block: Block, moe: bool) -> None:
-        """Add the time by which the host is slower than the device, for one layer: launches not hidden behind kernels.
+    def host_bound(self, run: Run, block: Block) -> None:
+        """Add the time by which the host is slower than the device: launches not hidden behind kernels.
 
-        CUDA graphs replay without the host. A forward and a backward each run ahead of the device on their own.
+        A forward and a backward each run ahead of the device on their own. CUDA graphs replay without the host.
         """
         if run.kernels.cuda_graphs != "none":
             return
@@ -141,7 +137,7 @@ class Device:
         ):
             needed = self.host(launches)
             wait = maximum(needed[0] - seconds, 0.0)
-            into.add(cost.HOST, (wait, wait * HOST_SPREAD))
+            into.add(cost.HOST, (wait, where(wait > 0, needed[1], 0.0)))
 
     @property
     def straggling(self) -> Any:

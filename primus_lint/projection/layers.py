@@ -81,12 +81,29 @@ def uses_fp8(run: Run, layer: int) -> bool:
 
 
 def layer(context: Context, moe: bool) -> Layer:
-    """One decoder layer of a kind."""
+    """One decoder layer of a kind. The host runs ahead of the device through the whole layer, except where it must read
+    the number of tokens of each expert back before it can go on (`dropless` dispatch): there it starts anew."""
     block = compute.attention_half(context)
     feed_forward = compute.expert_half(context) if moe else compute.mlp_half(context)
-    block.merge(feed_forward)
-    context.device.host_bound(context.run, block, moe)
+    if moe and synchronises(context.run):
+        context.device.host_bound(context.run, block)
+        waited = Block()
+        waited.merge(feed_forward)
+        context.device.host_bound(context.run, waited)
+        block.merge(waited)
+    else:
+        block.merge(feed_forward)
+        context.device.host_bound(context.run, block)
     return Layer(block, selective(context, moe, feed_forward))
+
+
+def synchronises(run: Run) -> bool:
+    """Whether the host waits for token counts in every mixture of experts: unless shapes are fixed by padding to the
+    capacity, or Primus-Turbo's sync-free stages keep the counts on the device."""
+    experts = run.model.moe
+    assert experts is not None
+    padded = experts.capacity_factor is not None and experts.pad_to_capacity
+    return not padded and run.kernels.sync_free_moe_stage == 0
 
 
 def selective(context: Context, moe: bool, feed_forward: Block) -> Cost:

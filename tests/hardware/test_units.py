@@ -122,6 +122,7 @@ def node() -> NodeType:
         {
             "gpus_per_node": 8, "scale_up_gpus": 8, "fabric": "f", "fabric_kind": "switch", "fabric_rate": 1e12,
             "network": "n", "nic_rate": 50e9, "nics": 8, "host_memory": None, "note": "",
+            "host_operation": [60e-6, 30e-6, 90e-6],
             "curves": {"ops": {**ops, "p2p": {"2": flat}}, "band": [0.9, 1.1], "tier": "measured", "source": "s"},
             "inter": {
                 "base": 1e-5, "network_hop": 4e-6, "peer": 3e-6, **shares,

@@ -41,10 +41,12 @@ def node(inside: float = INSIDE, across: float = ACROSS, gpus: int = 8) -> NodeT
     }
     ops["p2p"] = {"2": [size / inside for size in SIZES]}
     inter: dict[str, Any] = {op: [1.0, 1.0, 1.0] for op in (*OPERATIONS, "p2p")}
-    inter.update(base=0.0, tree_hop=0.0, ring_hop=0.0, peer=0.0)
+    inter.update(base=0.0, network_hop=0.0, peer=0.0)
+    inter.update(ring=[[0.0, 0.0, 0.0, 1.0, 1e15]], tree=[[0.0, 0.0, 0.0, 1.0, 1e15]])
     data: dict[str, Any] = {
         "gpus_per_node": gpus, "scale_up_gpus": gpus, "fabric": "plain", "fabric_kind": "switch", "fabric_rate": inside,
         "network": "plain", "nics": gpus, "nic_rate": across, "host_memory": None, "note": "",
+        "host_operation": [60e-6, 30e-6, 90e-6],
         "curves": {"ops": ops, "tier": "measured", "band": [1.0, 1.0], "source": "plain"}, "inter": inter,
     }  # fmt: skip
     return NodeType("plain-8", data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from primus_lint.projection import Projection, project
-from primus_lint.projection.device import ARRIVAL_S, CONTENTION, HOST_LAUNCH_S
+from primus_lint.projection.device import ARRIVAL_S, CONTENTION
 
 from . import plain
 from .recipes import run
@@ -35,7 +35,7 @@ def test_optimizer_moves_46_bytes_a_weight() -> None:
     gradient buffer zeroed 4."""
     step_ = step("llama3-8b", world_size=1, global_batch_size=1)
     weights = 7_504_658_432 + 4096 * 128256  # products and the input embedding
-    host = (20 + 32 * 8) * HOST_LAUNCH_S  # a copy per parameter, and a handful of multi-tensor launches
+    host = (20 + 32 * 8) * 60e-6  # a copy per parameter, and a handful of multi-tensor launches
     assert step_.breakdown_s["optimizer"] == pytest.approx(weights * (12 + 4 + 24 + 2 + 4) / plain.MEMORY + host)
 
 
