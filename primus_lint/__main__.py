@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
@@ -19,10 +20,8 @@ def main() -> None:
             from primus_lint.cli.common import UsageError
             from primus_lint.cli.run import run_check
 
-            try:
+            with suppress(UsageError):  # click words it
                 sys.exit(run_check(*parsed))
-            except UsageError:
-                pass  # click words it
     from primus_lint.cli.group import cli
 
     cli(prog_name="primus-lint")
