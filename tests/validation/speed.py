@@ -31,7 +31,10 @@ def run(paths: list[Path]) -> dict[str, Any]:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     corpus_s = time.perf_counter() - start
+    parses, modules = count(files)
     figures: dict[str, Any] = {
+        "corpus_parses": parses,
+        "corpus_modules": modules,
         "memory_recipes_per_s": None,
         "memory_time_recipes_per_s": None,
         "cold_over_bare_cpu": cold / bare,
@@ -49,6 +52,29 @@ def run(paths: list[Path]) -> dict[str, Any]:
     for name, value in figures.items():
         print(f"{name:28}{value}")
     return figures
+
+
+def count(files: list[str]) -> tuple[int, int]:
+    """Files parsed as YAML and modules imported while all files are checked in one process."""
+    code = (
+        "import sys, contextlib, io\n"
+        "from primus_lint.source.spans import SpanDoc\n"
+        "parses = 0\n"
+        "original = SpanDoc.parse.__func__\n"
+        "def parse(cls, *a, **k):\n    global parses\n    parses += 1\n    return original(cls, *a, **k)\n"
+        "SpanDoc.parse = classmethod(parse)\n"
+        "from primus_lint.cli.run import run_check\n"
+        "from primus_lint.cli.options import plain\n"
+        "words = sys.stdin.read().split(chr(10))\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):\n"
+        "    run_check(*plain(['--gpu', 'mi300x', *words]))\n"
+        "print(parses, sum(name.startswith('primus_lint') for name in sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input="\n".join(files), capture_output=True, text=True, check=True
+    )
+    parses, modules = done.stdout.split()
+    return int(parses), int(modules)
 
 
 def cpu_seconds(command: list[str], runs: int = 9) -> float:
