@@ -44,8 +44,10 @@ class _Resolver:
         for recipe, rule in self.policy["recipes"][entry["vendor"]].items():
             if rule["peak"] not in entry["peak"]:
                 continue
-            if "like" in rule:
+            if "like" in rule and rule["peak"] == rule["like"]:
                 found[recipe] = {**found[rule["like"]], "tier": TRANSFERRED}
+            elif "like" in rule:
+                found[recipe] = {**self.transferred(found[rule["like"]]), "peak": rule["peak"]}
             else:
                 found[recipe] = self.constant(name, rule["peak"], rule["constant"], rule["backward_ratio"])
         return found
@@ -61,10 +63,14 @@ class _Resolver:
                 rate = {**self.transferred(self.gemm_dtype(name, "bf16")), "peak": dtype} if dtype != "fp16" else {
                     **self.gemm_dtype(name, "bf16"), "peak": "fp16",
                 }  # fmt: skip
-            elif "constant" in rule:
-                return self.constant(name, dtype, rule["constant"], self.backward_ratio(name, dtype))
+            elif "of" in rule:
+                rate = {**self.transferred(self.gemm_dtype(name, rule["of"])), "peak": dtype}
+                rate["math"] *= base(rule["ratio"])
+                ratio = [base(rule["ratio"]) / base(rule["ratio"], end) for end in ("high", "low")]
+                rate["band"] = [rate["band"][0] * ratio[0], rate["band"][1] * ratio[1]]
             else:
                 rate = {**self.transferred(self.gemm_dtype(rule["like"], dtype)), "peak": dtype}
+                rate["math"] *= self.clock(name, rule["like"])
         if rate.get("dgrad") is None:
             rate["dgrad"] = rate["wgrad"] = self.backward_ratio(name, dtype)
         if dtype == "fp8" and "quantize" not in rate:  # rows of the bare product
@@ -92,10 +98,20 @@ class _Resolver:
             "dgrad": backward_ratio,
             "wgrad": backward_ratio,
             "peak": peak,
+            "whole": True,  # quantization is in the share
             "band": [band["low"], band["high"]],
             "tier": CONSTANT,
             "source": fact["source"],
         }
+
+    def clock(self, name: str, other: str) -> float:
+        """Best matmul over peak of an accelerator, over that of a relative; 1 where one of them is not known."""
+        shares = []
+        for entry in (self.accelerators[name], self.accelerators[other]):
+            if "bf16" not in entry["achievable"]:
+                return 1.0
+            shares.append(base(entry["achievable"]["bf16"]) / base(entry["peak"]["bf16"]))
+        return float(shares[0] / shares[1])
 
     def transferred(self, rate: Rate) -> Rate:
         wider = self.policy["bands"]["transferred"]
@@ -134,7 +150,10 @@ class _Resolver:
             }
         if "like" in rule:
             other = self.grouped_half(rule["like"], gemm)
-            rates = {kind: self.transferred(entry) for kind, entry in other.items()}
+            clock = self.clock(name, rule["like"])
+            rates = {
+                kind: {**self.transferred(entry), "math": entry["math"] * clock} for kind, entry in other.items()
+            }
             if "math" in rule:
                 scale = base(rule["math"]) / rates["fwd"]["math"]
                 rates = {kind: {**entry, "math": entry["math"] * scale} for kind, entry in rates.items()}
@@ -151,10 +170,13 @@ class _Resolver:
         """direction -> mask ("causal", "full") -> head dimension (text) -> rate."""
         rule = self.policy["attention"].get(name, {})
         if "like" in rule:
-            other = self.attention(rule["like"])
+            other, clock = self.attention(rule["like"]), self.clock(name, rule["like"])
             return {
                 direction: {
-                    mask: {dim: self.transferred(rate) for dim, rate in dims.items()} for mask, dims in masks.items()
+                    mask: {
+                        dim: {**self.transferred(rate), "math": rate["math"] * clock} for dim, rate in dims.items()
+                    }
+                    for mask, dims in masks.items()
                 }
                 for direction, masks in other.items()
             }

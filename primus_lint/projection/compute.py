@@ -93,7 +93,7 @@ def linear(context: Context, gemm: Gemm) -> Block:
     calls = _calls(context, gemm)
     block.launched(calls, 2 * calls)
     block.launched(*comm.launches(context, gemm))
-    if gemm.low_precision and context.fp8:
+    if gemm.low_precision and context.fp8 and device.quantizes(dtype_of(context, gemm)):
         moved(context, block, traffic.fp8_casts(context.run, gemm))
     comm.tensor_parallel(context, gemm, block, (forward, dgrad, wgrad))
     if gemm.is_grouped:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import is_scalar, log2, maximum, minimum, sqrt, where
 from primus_lint.hardware import collectives, node_type, rates
-from primus_lint.projection import cost
+from primus_lint.projection import cost, measured
 from primus_lint.projection.placement import boundary_crosses_node
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _FP8_RECIPES = {"blockwise": "fp8_blockwise", "mxfp8": "mxfp8"}
 class Device:
     """One kind of accelerator in one kind of node, for one recipe (or grid)."""
 
-    __slots__ = ("accelerator", "contention", "domain_gpus", "factors", "node", "notes", "run", "tiers")
+    __slots__ = ("accelerator", "contention", "domain_gpus", "factors", "measured", "node", "notes", "run", "tiers")
 
     def __init__(
         self, accelerator: Accelerator, node: NodeType | None, run: Run, factors: Mapping[str, float] | None = None
@@ -80,6 +80,11 @@ class Device:
         if name == "fp8":
             return _FP8_RECIPES.get(self.run.precision.fp8_recipe, "fp8")
         return name if name in rates.ELEMENT_BYTES else "fp32"
+
+    def quantizes(self, dtype: str) -> bool:
+        """Whether quantizing is a cost of its own, and not part of the measured share of the product."""
+        rate = self.accelerator.rates["gemm"].get(self.dtype(dtype))
+        return rate is not None and not rate.get("whole", False)
 
     def gemm(self, gemm: Gemm, dtype: str) -> tuple[Pair, Pair, Pair]:
         """Forward, dgrad and wgrad of one product."""

@@ -226,6 +226,8 @@ def chunk_stage(table: LayerTable, chunk: Chunk) -> Stage:
             weights = weights + block.weights
             experts = experts + block.experts
     count = len(layers) + len(chunk.mtp)
+    added = traffic.accumulation(run, weights + experts)
+    weight.add(cost.MEMORY, table.device.memory(added.backward_bytes))
     for part in (forward, backward, weight, again):
         slower = part.of(cost.COMPUTE) * table.device.straggling
         part.add(cost.STRAGGLER, (slower, slower * 0.5))

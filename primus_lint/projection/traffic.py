@@ -220,14 +220,28 @@ def softmax(run: Run, scores: Any) -> Traffic:
 
 
 def fp8_casts(run: Run, gemm: Gemm) -> Traffic:
-    """Quantisation of the input (forward) and of the incoming gradient (backward) of one FP8 product, beyond the one
+    """Quantisation of the input (forward) and of the incoming gradient (backward) of one FP8 (FP4) product, beyond the one
     read in two bytes and write in one that the product's own rate includes.
 
     A second copy is written for the wgrad (transposed, or scaled by column), and recipes that scale by the current
     tensor read it once more for its maximum. A column-parallel product behind a norm gets both from the norm kernel
-    under delayed scaling.
+    under delayed scaling. NVFP4 reads once for the maximum, once for each of its two half-byte copies.
     """
-    passes = 1 + (2 if run.precision.fp8_recipe in ("tensorwise", "current") else 0)
+    if run.precision.fp4 is not None:
+        passes, fused = 2 + 2 + 2 * 0.5 - 1, False
+    else:
+        passes = 1 + (2 if run.precision.fp8_recipe in ("tensorwise", "current") else 0)
+        fused = run.precision.fp8_recipe == "delayed" and gemm.parallel == "column"
     rows = gemm.m * (gemm.groups if gemm.is_grouped else 1)
-    fused = run.precision.fp8_recipe == "delayed" and gemm.parallel == "column"
     return Traffic(0 if fused else passes * rows * gemm.k, passes * rows * gemm.n, 0 if fused else 1, 1)
+
+
+def accumulation(run: Run, weights: Any) -> Traffic:
+    """Adding the weight gradients of one micro-batch, `weights` elements, to the gradient buffer as a step of its own:
+    gradient in, buffer in and out. Nothing where the product itself accumulates (`gradient_accumulation_fusion`), and
+    under FSDP, which adds shards after reducing them."""
+    optimizer = run.optimizer
+    if optimizer.gradient_accumulation_fusion or optimizer.sharding in ("fsdp2", "megatron-fsdp"):
+        return Traffic()
+    size, buffer = ELEMENT_BYTES[run.precision.params_dtype], ELEMENT_BYTES[run.precision.grads_dtype]
+    return Traffic(0, (size + 2 * buffer) * weights, 0, 1)

@@ -156,9 +156,29 @@ def test_no_rate_passes_a_peak(name: str) -> None:
 def test_tiers_say_where_a_rate_comes_from() -> None:
     assert rates.gemm_time_s(_acc("h100"), "bf16", 64, 64, 64).tier == "fitted"
     assert rates.gemm_time_s(_acc("h800"), "bf16", 64, 64, 64).tier == "transferred"
-    assert rates.gemm_time_s(_acc("mi300x"), "fp8", 64, 64, 64).tier == "constant"
+    assert rates.gemm_time_s(_acc("mi300x"), "fp8", 64, 64, 64).tier == "transferred"
+    assert rates.gemm_time_s(_acc("mi355x"), "fp4", 64, 64, 64).tier == "constant"
     narrow, wide = (
         rates.gemm_time_s(_acc("h100"), "bf16", 64, 64, 64),
         rates.gemm_time_s(_acc("h800"), "bf16", 64, 64, 64),
     )
     assert wide.low < narrow.low and wide.high > narrow.high
+
+
+def test_a_relative_runs_at_its_own_clock() -> None:
+    """MI325X is MI300X silicon with more power: best matmuls of 784.9 and 668.4 TFLOP/s at the same peak."""
+    shape = ("bf16", 1, 32, 8, 131072, 131072, 128, 128)
+    ratio = rates.attention_time_s(_acc("mi300x"), *shape).time_s / rates.attention_time_s(_acc("mi325x"), *shape).time_s
+    assert ratio == pytest.approx(784.9 / 668.4, rel=0.01)
+
+
+def test_fp8_of_cdna3_is_its_bf16_at_the_median_ratio() -> None:
+    """fp8 over bf16 share of bare products: 0.944 (H100), 0.939 (H200), 0.973 (GB200), 1.049 (MI355X)."""
+    shares = []
+    for name in ("h100", "h200", "gb200", "mi355x"):
+        gemm = _acc(name).rates["gemm"]
+        shares.append(gemm["fp8"]["math"] / gemm["bf16"]["math"])
+    for name in ("mi300x", "mi325x"):
+        gemm = _acc(name).rates["gemm"]
+        assert gemm["fp8"]["math"] / gemm["bf16"]["math"] == pytest.approx(float(np.median(shares)), abs=0.005)
+        assert not gemm["fp8"].get("whole")  # quantizing comes on top
