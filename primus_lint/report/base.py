@@ -104,7 +104,7 @@ def _words(name: str, side: dict[str, Any]) -> str:
 def figures(subject: Subject) -> dict[str, Any]:
     """Speed, headroom (capacity less the high estimate of the heaviest rank) and verdict of a section; None: unknown."""
     out: dict[str, Any] = {"tokens_per_s_per_gpu": None, "headroom_bytes": None, "fits": None}
-    if subject.section.framework != "megatron" or subject.run is None or subject.target.world_size is None:
+    if not subject.modelled or subject.run is None or subject.target.world_size is None:
         return out
     ledger, accelerator, projection = subject.ledger, subject.accelerator, subject.projection
     if ledger is not None and accelerator is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Checked
@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from primus_lint.report.groups import Group
     from primus_lint.rules.baseline import Used
     from primus_lint.rules.finding import Finding
+
+
+class Tuned(NamedTuple):
+    """One recipe of a search. `kind`: "before", "chosen", "other"; `changes` in words."""
+
+    kind: str
+    tokens_per_s_per_gpu: float
+    device_high_bytes: int
+    changes: str
 
 
 class Report:

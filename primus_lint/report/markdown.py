@@ -78,7 +78,7 @@ def _open(checked: Checked) -> str:
 
 def _figures(checked: Checked) -> tuple[str, str]:
     for subject in checked.subjects:
-        if subject.section.framework != "megatron" or subject.run is None or subject.target.world_size is None:
+        if not subject.modelled or subject.run is None or subject.target.world_size is None:
             continue
         ledger, accelerator, projection = subject.ledger, subject.accelerator, subject.projection
         if ledger is None:

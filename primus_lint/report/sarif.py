@@ -69,9 +69,9 @@ def log(report: Report) -> dict[str, Any]:
 
 def rule_data(code: str, report: Report) -> dict[str, Any]:
     """A reporting descriptor; help is Markdown."""
-    from primus_lint.rules.catalogue import facts
+    from primus_lint.rules.catalogue import documents
 
-    rule = facts().get(code)
+    rule = documents().get(code)
     if rule is None:  # a finding about suppressions or settings, not of the catalogue
         name = next(finding.name for _, finding in report.all() if finding.code == code)
         return {"id": code, "name": name, "shortDescription": {"text": name.replace("-", " ")}}

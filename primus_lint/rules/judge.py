@@ -46,7 +46,7 @@ def override(findings: list[Finding], checked: Checked, settings: Settings) -> N
     from primus_lint.rules.select import severity_of
 
     for subject in () if checked.document.fatal else checked.subjects:
-        if subject.section.framework == "megatron":
+        if subject.modelled:
             _ = subject.computable  # it asks for errors: decided before a severity changes
     for finding in findings:
         if not (checked.unreadable and finding.severity == "error"):

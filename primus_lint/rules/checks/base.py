@@ -18,7 +18,7 @@ SAME_MODEL = 0.01  # FLOPs of a token that differ by more are another model: its
 def projected_regression(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Fewer tokens/s than at the base (more than the limit), or no longer sure to fit. Nothing without `--base`."""
     before = subject.before
-    if before is None or before.subject is None or subject.section.framework != "megatron":
+    if before is None or before.subject is None or not subject.modelled:
         return
     now, then, accelerator = subject.projection, before.subject.projection, subject.accelerator
     if now is None or then is None or accelerator is None or subject.ledger is None or before.subject.ledger is None:
