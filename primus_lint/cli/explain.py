@@ -40,11 +40,11 @@ def _checked(path: str, values: dict[str, Any]) -> Checked:
 
 
 def _rule_or_key(what: str) -> int:
-    from primus_lint.rules.catalogue import codes_by_name, facts
+    from primus_lint.rules.catalogue import codes_by_name, documents
 
     code = codes_by_name().get(what) or codes_by_name().get(what.upper())
     if code is not None:
-        rule = facts()[code]
+        rule = documents()[code]
         click.echo(f"{rule['name']} ({code}), {rule['severity']}, {rule['confidence']}")
         for field in ("what", "why"):
             click.echo(f"\n{field}: {' '.join(rule[field].split())}")
@@ -76,7 +76,7 @@ def _rule_or_key(what: str) -> int:
 
 def _key(name: str) -> bool:
     from primus_lint.readers.tables import DEFAULT_VERSIONS, table
-    from primus_lint.rules.catalogue import facts
+    from primus_lint.rules.catalogue import documents
 
     found = False
     for framework in DEFAULT_VERSIONS:
@@ -89,7 +89,7 @@ def _key(name: str) -> bool:
             if facts_of_key.get(field) is not None:
                 click.echo(f"  {field}: {facts_of_key[field]}")
     if found:
-        rules = [rule for rule in facts().values() if name in rule["names"] or name in (rule.get("keys") or ())]
+        rules = [rule for rule in documents().values() if name in rule["names"] or name in (rule.get("keys") or ())]
         for rule in rules:
             click.echo(f"  rule: {rule['name']} ({rule['code']})")
     return found

@@ -12,9 +12,9 @@ import click
 @click.option("--catalogue", is_flag=True, help="List the framework conditions that are covered instead.")
 def command(form: str, catalogue: bool) -> None:
     """List the rules: code, name, severity, and what each is about."""
-    from primus_lint.rules.catalogue import facts
+    from primus_lint.rules.catalogue import documents
 
-    rules = sorted(facts().values(), key=lambda rule: rule["code"])
+    rules = sorted(documents().values(), key=lambda rule: rule["code"])
     if catalogue:
         covered: dict[str, list[str]] = {}
         for rule in rules:

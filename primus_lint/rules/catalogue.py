@@ -79,17 +79,35 @@ def entries(form: str = "scalar") -> tuple[Entry, ...]:
     return tuple(Entry(*row) for row in space["TABLE"])
 
 
+WORDING = frozenset(
+    ("code", "name", "severity", "confidence", "stage", "order", "catalogue", "message", "legal", "labels", "fix", "keys",
+     "at", "names", "profile", "suppressible", "group")
+)  # fmt: skip
+
+
 @cache
 def facts() -> dict[str, dict[str, Any]]:
-    """Code -> the rule with its texts."""
-    if _fresh():
-        with open(resources.compiled("rules.json"), encoding="utf-8") as file:
-            rules = json.load(file)
-    else:
-        from primus_lint.rules.compile import compile_rules
+    """Code -> what a finding of the rule is worded from (`documents` has the rest)."""
+    return _load("rules_wording.json") or documents()
 
-        rules, _, _ = compile_rules(resources.data_root("rules"))
+
+@cache
+def documents() -> dict[str, dict[str, Any]]:
+    """Code -> the whole rule file."""
+    loaded = _load("rules.json")
+    if loaded is not None:
+        return loaded
+    from primus_lint.rules.compile import compile_rules
+
+    rules, _, _ = compile_rules(resources.data_root("rules"))
     return {rule["code"]: rule for rule in rules}
+
+
+def _load(name: str) -> dict[str, dict[str, Any]] | None:
+    if not _fresh():
+        return None
+    with open(resources.compiled(name), encoding="utf-8") as file:
+        return {rule["code"]: rule for rule in json.load(file)}
 
 
 class Rule(dict[str, Any]):

@@ -171,12 +171,20 @@ def compile_rules(root: str, extra: list[str] | None = None) -> tuple[list[dict[
     return rules, "\n".join(scalar) + "\n", "\n".join(array) + "\n"
 
 
+def _wording(rule: dict[str, Any]) -> dict[str, Any]:
+    """The part of a rule that a finding is worded from."""
+    from primus_lint.rules.catalogue import WORDING
+
+    return {field: value for field, value in rule.items() if field in WORDING}
+
+
 def write_compiled(root: str, data: str) -> None:
     """Write the compiled catalogue into the folder `data` (each file atomically)."""
     rules, scalar, array = compile_rules(root)
     os.makedirs(data, exist_ok=True)
     for name, text in (
         ("rules.json", json.dumps(rules, separators=(",", ":"))),
+        ("rules_wording.json", json.dumps([_wording(rule) for rule in rules], separators=(",", ":"))),
         ("rules_scalar.py", scalar),
         ("rules_array.py", array),
     ):

@@ -99,8 +99,10 @@ def fits_from(subject: Subject, accelerator: Accelerator, sizes: list[int]) -> i
 
 def fits_at_some_sizes(subject: Subject, accelerator: Accelerator, rule: dict[str, Any]) -> Iterator[Finding]:
     """Without a world size: say from which legal size on it fits, when it does not at the smallest."""
+    if subject.target.world_size is not None:
+        return
     sizes = subject.legal_world_sizes
-    if subject.target.world_size is not None or len(sizes) < 2:
+    if len(sizes) < 2:
         return
     first = fits_from(subject, accelerator, sizes)
     if first is None or first == sizes[0]:
