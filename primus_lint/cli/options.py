@@ -16,6 +16,7 @@ COMMANDS = {
     "hardware": ("hardware", "Show the hardware database."),
     "schema": ("schema", "Print a published JSON Schema, or make a preset snapshot from a Primus checkout."),
     "config": ("config", "Show the settings that hold for a file."),
+    "server": ("server", "Language server for editors (extra `lsp`)."),
     "test-rules": ("test_rules", "Run the examples of rule files as tests."),
 }
 

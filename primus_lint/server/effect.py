@@ -1,0 +1,99 @@
+"""What a key does to memory and speed: the recipe as it stands, and with other values of the key (about 1 ms each)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from primus_lint.rules.finding import Change
+from primus_lint.rules.verify import after_changes
+from primus_lint.server import keys
+from primus_lint.units import gib
+
+if TYPE_CHECKING:
+    from primus_lint.pipeline import Subject
+
+
+class Effect(NamedTuple):
+    """The recipe with one value of a key. `problem`: why it does not start; then there are no figures."""
+
+    value: Any
+    problem: str
+    peak_bytes: int | None  # of the worst rank, the high end of its band
+    capacity_bytes: int | None
+    fits: bool | None
+    tokens_per_s_per_gpu: float | None
+
+    @property
+    def figures(self) -> tuple[Any, ...]:
+        """What can be compared between two values."""
+        return self[1:]
+
+    def memory(self) -> str:
+        """Memory for people, "" when unknown."""
+        if self.peak_bytes is None:
+            return ""
+        over = {True: "", False: ", does not fit", None: ", may not fit"}[self.fits] if self.capacity_bytes else ""
+        room = f" of {gib(self.capacity_bytes)}" if self.capacity_bytes else ""
+        return f"{gib(self.peak_bytes)}{room}{over}"
+
+    def speed(self) -> str:
+        """Speed for people, "" when unknown or when the recipe does not run."""
+        if self.tokens_per_s_per_gpu is None or self.fits is False:
+            return ""
+        return f"{self.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+
+    def line(self) -> str:
+        """All in one line."""
+        if self.problem:
+            return self.problem
+        return ", ".join(part for part in (self.memory(), self.speed()) if part)
+
+
+def now(subject: Subject, value: Any = None) -> Effect:
+    """The recipe as it stands."""
+    errors = [finding for finding in subject.conditions if finding.severity == "error"]
+    if errors:
+        return Effect(value, errors[0].message, None, None, None, None)
+    ledger, projection, device = subject.ledger, subject.projection, subject.accelerator
+    capacity = None if device is None else device.visible_hbm_bytes
+    return Effect(
+        value,
+        "",
+        None if ledger is None else int(ledger.worst_rank.device_high_bytes),
+        capacity,
+        None if ledger is None or capacity is None else ledger.fits(capacity),
+        None if projection is None else float(projection.tokens_per_s_per_gpu),
+    )
+
+
+def effect(subject: Subject, key: str, value: Any) -> Effect:
+    """The recipe with another value of a key."""
+    return now(after_changes(subject, [Change("set", key, value)]), value)
+
+
+def modelled(subject: Subject) -> bool:
+    """Whether a what-if says anything: memory and time are computed for this framework and target."""
+    return subject.section.framework == "megatron" and subject.run is not None and subject.target.world_size is not None
+
+
+def alternatives(subject: Subject, key: str) -> list[Any]:
+    """Values worth a look besides the present one: the other choices, or half and double a whole number."""
+    facts = keys.facts_of(keys.framework_of(subject), key)
+    value = subject.lowered.namespace.get(key)
+    listed = keys.choices(facts)
+    if listed:
+        return [other for other in listed if other != value][:4]
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0 and keys.is_count(facts):
+        return [*([value // 2] if value % 2 == 0 else []), value * 2]
+    return []
+
+
+def table(subject: Subject, key: str) -> list[Effect]:
+    """The recipe as it stands and with other values of a key; [] when the key moves no figure."""
+    if not modelled(subject) or key not in subject.lowered.namespace:
+        return []
+    present = now(subject, subject.lowered.namespace[key])
+    others = [effect(subject, key, value) for value in alternatives(subject, key)]
+    if all(other.figures == present.figures for other in others):
+        return []
+    return [present, *others]
