@@ -32,7 +32,7 @@ GONE = (
 @cache
 def defaults(version: str) -> dict[str, Any]:
     """Dotted key -> default; None for a key of the other version."""
-    table = dict(tables.defaults("torchtitan"))
+    table = {key: value for key, value in tables.defaults("torchtitan").items() if "." in key}
     if version == "b5bcd76c":
         return {**table, **HEAD, **dict.fromkeys(GONE)}
     return {**table, **dict.fromkeys(HEAD)}

@@ -139,7 +139,7 @@ def seq_multiple(v: Namespace) -> Any:
 
 
 @symbol(*_FLAVOR)
-def model(v: Namespace) -> Any:
+def architecture(v: Namespace) -> Any:
     """Name of the architecture; fine-tuning variants count as their base."""
     from primus_lint.lower.torchtitan.models import ALIASES
 
@@ -215,6 +215,14 @@ def layers_each(v: Namespace) -> Any:
     return v["weighed_layers"] // v["num_stages"]
 
 
+@symbol(*_STAGES, *_FLAVOR)
+def legal_layers_per_stage(v: Namespace) -> list[int]:
+    """Layers per stage that split into as many stages as the schedule wants."""
+    total, pp, one = v["weighed_layers"], v["pp"], v["single_stage"]
+    counts = [(each, ceil_div(total, each)) for each in range(1, min(total, 1000) + 1)]
+    return [each for each, stages in counts if stages % pp == 0 and (stages == pp if one else stages >= 2 * pp)]
+
+
 @symbol("compile.enable", "compile.components")
 def compiled(v: Namespace) -> bool:
     """Whether the model is compiled."""
@@ -236,7 +244,7 @@ def quantized(v: Namespace) -> list[str]:
 def block_containers(v: Namespace) -> list[str]:
     """Names of the modules of the blocks that are no linear layers (what selective recomputation cannot match)."""
     names = ["attention", "attention.inner_attention", "attention_norm", "ffn_norm"]
-    if v["model"] not in ("gpt_oss",) and not (v["model"] == "qwen3" and v["experts"]):
+    if v["architecture"] not in ("gpt_oss",) and not (v["architecture"] == "qwen3" and v["experts"]):
         names.append("feed_forward")
     if v["experts"]:
         names += ["moe", "moe.experts", "moe.router", "moe.reorderer"]
@@ -247,9 +255,9 @@ def block_containers(v: Namespace) -> list[str]:
 
 @symbol(*_FLAVOR)
 def can_pipeline(v: Namespace) -> bool:
-    return v["model"] not in WITHOUT_PIPELINING
+    return v["architecture"] not in WITHOUT_PIPELINING
 
 
 @symbol(*_FLAVOR)
 def can_validate(v: Namespace) -> bool:
-    return v["model"] not in WITHOUT_VALIDATION
+    return v["architecture"] not in WITHOUT_VALIDATION
