@@ -55,10 +55,10 @@ def titan_unknown(lowered: Lowered, rule: dict[str, Any]) -> Iterator[Finding]:
 def titan_choices(lowered: Lowered, rule: dict[str, Any]) -> Iterator[Finding]:
     """Values outside the choices of their field."""
     for key, facts, value in _given(lowered):
-        legal = facts.get("choices")
+        legal = list(facts.get("choices") or ())
         bad = [item for item in as_list(value) if item not in legal] if legal else []
         if bad:
-            yield make(rule, lowered, f"{key} cannot be {words(bad)}; legal are {words(list(legal))}", (key,))
+            yield make(rule, lowered, f"{key} cannot be {words(bad)}; legal are {words(legal)}", (key,))
 
 
 def titan_types(lowered: Lowered, rule: dict[str, Any]) -> Iterator[Finding]:
