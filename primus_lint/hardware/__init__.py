@@ -20,9 +20,19 @@ def _database() -> dict[str, Any]:
     return load()
 
 
-@cache
 def accelerator(name: str) -> Accelerator | None:
-    """The accelerator of a name or alias (any case, any separators); None when it is not known, see `suggest`."""
+    """The accelerator of a name or alias (any case, any separators), or a device that the user measured; None when it is
+    not known, see `suggest`."""
+    found = _shipped(name)
+    if found is None:
+        from primus_lint.hardware import own
+
+        return own.accelerator(name)
+    return found
+
+
+@cache
+def _shipped(name: str) -> Accelerator | None:
     from primus_lint.hardware.naming import normalised
 
     database = _database()
@@ -43,20 +53,35 @@ def names() -> list[str]:
     return list(_database()["accelerators"])
 
 
-@cache
 def node_type(name: str, gpus_per_node: int | None = None) -> NodeType | None:
     """A node type by its own name, or of an accelerator: the first of its kinds with `gpus_per_node` GPUs, else its
     usual one. None when the name is neither."""
+    found = _shipped_node(name, gpus_per_node)
+    if found is None:
+        from primus_lint.hardware import own
+
+        return own.node_type(name)
+    return found
+
+
+@cache
+def _shipped_node(name: str, gpus_per_node: int | None) -> NodeType | None:
     database = _database()
     nodes = database["nodes"]
     if name in nodes:
         return NodeType(name, nodes[name])
-    found = accelerator(name)
+    found = _shipped(name)
     if found is None:
         return None
     fitting = [kind for kind in found.node_types if nodes[kind]["gpus_per_node"] == gpus_per_node]
     kind = (fitting or found.node_types)[0]
     return NodeType(kind, nodes[kind])
+
+
+def node_data(name: str) -> dict[str, Any]:
+    """The plain data of a node type."""
+    data: dict[str, Any] = _database()["nodes"][name]
+    return data
 
 
 def guess_from_path(path: str) -> str | None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import is_scalar, log2, maximum, minimum, sqrt, where
 from primus_lint.hardware import collectives, node_type, rates
-from primus_lint.projection import cost, measured
-from primus_lint.projection.placement import boundary_crosses_node
+from primus_lint.measure import where as store
+from primus_lint.projection import cost
+from primus_lint.projection.placement import Group, boundary_crosses_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from primus_lint.ir.run import MixtureOfExperts, Run
     from primus_lint.projection.compute import AttentionShape, Block
     from primus_lint.projection.cost import Pair
-    from primus_lint.projection.placement import Group, Placement
+    from primus_lint.projection.measured import Measured
+    from primus_lint.projection.placement import Placement
     from primus_lint.projection.shapes import Gemm
 
 # Communication kernels run on compute units: DeepSeek-V3 gives 20 of the 132 SMs of an H800 to them (arXiv 2412.19437,
@@ -34,6 +36,9 @@ PART_DEVIATION = 0.05 / 2.85
 # much above the bare library's latency (9 us for 2 ranks, 18 us for 8).
 ARRIVAL_S = (15e-6, 8e-6)  # once, and for every further rank of the domain up to ARRIVAL_RANKS, where the fit ends
 ARRIVAL_RANKS = 8
+# Tiers of times that the user's own measurements give (`projection.measured`, `projection.upscale`).
+MEASURED = frozenset({"measured", "measured layer"})
+OWN = frozenset({"interpolated", "fitted to own measurements", "measured layer, carried"})
 _FP8_RECIPES = {"blockwise": "fp8_blockwise", "mxfp8": "mxfp8"}
 
 
@@ -45,22 +50,28 @@ class Device:
     def __init__(
         self, accelerator: Accelerator, node: NodeType | None, run: Run, factors: Mapping[str, float] | None = None
     ) -> None:
-        """`factors`: seconds of a class of operation are multiplied by them (calibration on measured runs)."""
+        """`factors`: seconds of a class of operation are multiplied by them (calibration on measured runs); None: those in
+        the user's store, if any."""
+        self.measured = measured_on(accelerator)
+        if factors is None and self.measured is not None:
+            factors = self.measured.factors.get(run.framework)
         self.factors = factors or {}
         self.accelerator = accelerator
         self.node = node if node is not None else _node(accelerator, run)
         self.run = run
-        self.contention = CONTENTION
+        self.contention = 1.0 if accelerator.vendor == "cpu" else CONTENTION  # a CPU sends with the cores that compute
         self.domain_gpus = _domain(self.node, run)
         self.tiers: dict[str, set[str]] = {}
         self.notes: list[str] = []
 
     @property
     def source(self) -> str:
-        """ "simulated": rates are fits, transfers or constants; "mixed": some are measured shapes of this device."""
-        kinds = (cost.GEMM, cost.GROUPED_GEMM, cost.ATTENTION)
-        measured = self.factors or any("measured" in self.tiers.get(kind, ()) for kind in kinds)
-        return "mixed" if measured else "simulated"
+        """ "measured": every rate is a measured time of this very shape; "mixed": some compute was measured on this device,
+        or calibrated; "simulated": rates are fits, transfers or constants."""
+        if self.tiers and all(names <= MEASURED for names in self.tiers.values()):
+            return "measured"
+        compute = set().union(*(self.tiers.get(kind, set()) for kind in (*cost.COMPUTE, cost.HOST)))
+        return "mixed" if self.factors or compute & (MEASURED | OWN) else "simulated"
 
     def _pair(self, kind: str, seconds: Seconds) -> Pair:
         """Seconds with the half-width of their band (the larger side of it in ratio), noting the tier."""
@@ -98,6 +109,8 @@ class Device:
         else:
             kind = cost.GEMM
             times = list(rates.linear_times_s(acc, name, gemm.m, gemm.k, gemm.n))
+        if self.measured is not None:
+            times = self.measured.products(gemm, name, times)
         forward, dgrad, wgrad = (self._pair(kind, seconds) for seconds in times)
         return forward, dgrad, wgrad
 
@@ -115,13 +128,26 @@ class Device:
                 shape.seq_length, shape.seq_length, shape.key_dim, shape.value_dim,
                 direction=direction, score_share=share,
             )  # fmt: skip
+            if self.measured is not None and window is None:
+                seconds = self.measured.attention(shape, direction, seconds)
             pair = self._pair(cost.ATTENTION, seconds)
-            pairs.append((pair[0] * shape.share, pair[1] * shape.share))
+            slower = shape.share * self.older_kernel(run)
+            pairs.append((pair[0] * slower, pair[1] * slower))
         return pairs[0], pairs[1]
+
+    def older_kernel(self, run: Run) -> float:
+        """Attention time over that of the measured kernels, where the stack names an older library."""
+        if run.kernels.flash_attn is None:
+            return 1.0
+        older: dict[str, float] = self.accelerator.rates.get("attention_kernels", {})
+        return older.get(str(run.kernels.flash_attn), 1.0)
 
     def memory(self, moved_bytes: Any, kind: str = "elementwise") -> Pair:
         """Memory-bound kernels that move `moved_bytes` in all; `kind` is one of `rates.memory_time_s`."""
-        return self._pair(cost.MEMORY, rates.memory_time_s(self.accelerator, moved_bytes, kind))
+        seconds = rates.memory_time_s(self.accelerator, moved_bytes, kind)
+        if self.measured is not None:
+            seconds = self.measured.memory(kind, seconds)
+        return self._pair(cost.MEMORY, seconds)
 
     def host(self, launches: Any) -> Pair:
         """Seconds that the host needs for that many operations (Python, autograd, dispatcher, launch)."""
@@ -163,20 +189,37 @@ class Device:
         pair = self._pair(cost.OPTIMIZER, work)
         return pair[0] * 3 * steps, pair[1] * 3 * steps
 
+    def measured_optimizer(self, run: Run, elements: Any) -> Pair | None:
+        """Seconds of an update of `elements` weights, where an optimizer of the recipe's kind was measured."""
+        if self.measured is None:
+            return None
+        seconds = self.measured.optimizer(run.optimizer.name, run.precision.params_dtype, elements)
+        return None if seconds is None else self._pair(cost.OPTIMIZER, seconds)
+
     def collective(self, operation: str, volume_bytes: Any, group: Group, kind: str = cost.TP) -> Pair:
         """Seconds of a collective over `group`. `volume_bytes` is the full tensor: the output of a gather, the input of
         a scatter or reduction; of an all-to-all, what one rank sends in all (its own part included)."""
         if (is_scalar(group.size) and group.size == 1) or (is_scalar(volume_bytes) and volume_bytes == 0):
             return cost.ZERO  # no such collective
+        found = self._measured_collective(operation, volume_bytes, group, kind)
+        if found is not None and is_scalar(found[0]):
+            return found  # timed in the framework: nothing comes on top
         seconds = collectives.time_s(self.accelerator, self.node, operation, volume_bytes, group.size, group.per_node)
         pair = self._pair(kind, seconds)
         arrival = (ARRIVAL_S[0] + ARRIVAL_S[1] * (minimum(group.per_node, ARRIVAL_RANKS) - 1)) * ((group.size > 1) * 1)
-        return pair[0] + arrival, pair[1] + arrival * 0.5
+        modelled = pair[0] + arrival, pair[1] + arrival * 0.5
+        return modelled if found is None else known_or(found, modelled)
+
+    def _measured_collective(self, operation: str, volume_bytes: Any, group: Group, kind: str) -> Pair | None:
+        """A collective (or "p2p") as it was measured; NaN for those of an array of groups that were not."""
+        if self.measured is None:
+            return None
+        seconds = self.measured.collective(operation, volume_bytes, group)
+        return None if seconds is None else self._pair(kind, seconds)
 
     def send(self, volume_bytes: Any, group: Group) -> Pair:
         """One step of a ring over `group`; it leaves the domain when the group does."""
-        seconds = collectives.send_time_s(self.accelerator, self.node, volume_bytes, (group.nodes > 1) * 1)
-        pair = self._pair(cost.CP, seconds)
+        pair = self._send(volume_bytes, (group.nodes > 1) * 1, cost.CP)
         several = (group.size > 1) * 1
         return pair[0] * several, pair[1] * several
 
@@ -186,7 +229,14 @@ class Device:
         crosses: Any = 0
         for stage in range(stages - 1):
             crosses = maximum(crosses, boundary_crosses_node(place, stage))
-        return self._pair(cost.PP, collectives.send_time_s(self.accelerator, self.node, volume_bytes, crosses))
+        return self._send(volume_bytes, crosses, cost.PP)
+
+    def _send(self, volume_bytes: Any, crosses: Any, kind: str) -> Pair:
+        found = self._measured_collective("p2p", volume_bytes, Group(2, 1 + crosses, 2 - crosses, 1), kind)
+        if found is not None and is_scalar(found[0]):
+            return found
+        pair = self._pair(kind, collectives.send_time_s(self.accelerator, self.node, volume_bytes, crosses))
+        return pair if found is None else known_or(found, pair)
 
     def deep_ep(self, tokens: Any, experts: MixtureOfExperts, row_bytes: Any, group: Group) -> tuple[Pair, Pair]:
         """Dispatch and combine of the flex dispatcher (DeepEP, HybridEP): a token goes once to every rank that holds
@@ -203,6 +253,22 @@ class Device:
         self.tiers.setdefault(cost.EP, set()).add("constant")
         pair = seconds, seconds * 0.4
         return pair, pair
+
+
+def measured_on(accelerator: Accelerator) -> Measured | None:
+    """What the user measured on such a device; without a store of the user's nothing is imported."""
+    path = store.existing()
+    if path is None:
+        return None
+    from primus_lint.projection import measured
+
+    return measured.of(path, accelerator)
+
+
+def known_or(found: Pair, modelled: Pair) -> Pair:
+    """What was measured, and the model where that is NaN."""
+    known = found[0] == found[0]
+    return where(known, found[0], modelled[0]), where(known, found[1], modelled[1])
 
 
 def distinct(bins: Any, draws: int) -> Any:

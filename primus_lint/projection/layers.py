@@ -178,8 +178,24 @@ class LayerTable:
     def layer(self, kind: tuple[bool, bool]) -> Layer:
         if kind not in self.layers:
             moe, fp8 = kind
-            self.layers[kind] = layer(self.contexts[fp8], moe)
+            context = self.contexts[fp8]
+            if self.device.measured is None:
+                self.layers[kind] = layer(context, moe)
+            else:
+                from primus_lint.projection import upscale
+
+                self.layers[kind] = upscale.layer(context, moe, layer)
         return self.layers[kind]
+
+    def end(self, kind: str) -> Block | None:
+        """The "embedding" or the "head"."""
+        context = self.contexts[False]
+        build = compute.embedding if kind == "embedding" else compute.head
+        if self.device.measured is None:
+            return build(context)
+        from primus_lint.projection import upscale
+
+        return upscale.end(context, kind, build)
 
 
 def chunk_stage(table: LayerTable, chunk: Chunk) -> Stage:
@@ -206,18 +222,17 @@ def chunk_stage(table: LayerTable, chunk: Chunk) -> Stage:
         experts = experts + one.block.experts * count
         position = stop
     blocks: list[Block | None] = []
-    plain = table.contexts[False]
     weights = weights + vocabulary_weights(run, chunk)
     if chunk.embedding:
-        blocks.append(compute.embedding(plain))
+        blocks.append(table.end("embedding"))
     last = table.kind_of(run.model.num_layers - 1)
     for depth in chunk.mtp:
         one = table.layer(last)
-        blocks += [one.block, compute.mtp_extra(table.contexts[last[1]]), compute.head(plain)]
+        blocks += [one.block, compute.mtp_extra(table.contexts[last[1]]), table.end("head")]
         again.merge(one.again)
         again.merge(one.block.forward, mtp_recomputed(run, depth))
     if chunk.loss:
-        blocks.append(compute.head(plain))
+        blocks.append(table.end("head"))
     for block in blocks:
         if block is not None:
             forward.merge(block.forward)

@@ -15,7 +15,8 @@ from primus_lint.formula import where
 from primus_lint.hardware import rates
 from primus_lint.hardware.rates import Seconds
 from primus_lint.measure.records import LAYERS, LAYOUT_OF_PASS
-from primus_lint.measure.store import Store, StoreError, default_path, mentions
+from primus_lint.measure.store import Store, StoreError
+from primus_lint.measure.where import mentions
 from primus_lint.projection.interpolate import EXACT, Table, curve_at
 
 if TYPE_CHECKING:
@@ -30,10 +31,9 @@ if TYPE_CHECKING:
 PASSES = ("fwd", "dgrad", "wgrad")
 
 
-def of(accelerator: Accelerator) -> Measured | None:
-    """The user's measurements of a device; None when there is no store, or nothing of this device in it."""
-    path = default_path()
-    if path is None:
+def of(path: str, accelerator: Accelerator) -> Measured | None:
+    """The measurements of a device in the store `path`; None when there is nothing of this device in it."""
+    if not mentions(path, accelerator.name):
         return None
     try:
         status = os.stat(path)
@@ -44,10 +44,10 @@ def of(accelerator: Accelerator) -> Measured | None:
 
 
 @lru_cache(maxsize=8)
-def _load(path: str, device: str, changed_ns: int, size: int) -> tuple[tuple[Measurement, ...], dict[str, dict[str, float]]]:
+def _load(
+    path: str, device: str, changed_ns: int, size: int
+) -> tuple[tuple[Measurement, ...], dict[str, dict[str, float]]]:
     """(measurements, calibration factors by framework and class) of a device. A store that cannot be read is empty."""
-    if not mentions(path, device):
-        return (), {}
     try:
         with Store(path) as store:
             rows = newest(store.rows(device))
@@ -117,19 +117,21 @@ class Measured:
             return modelled
         return _corrected(modelled, table.at(shape.batch, shape.heads, shape.kv_heads, shape.seq_length))
 
-    def memory(self, moved_bytes: Any, kind: str, modelled: Seconds) -> Seconds:
+    def memory(self, kind: str, modelled: Seconds) -> Seconds:
         """Memory-bound work."""
         if "memory" not in self.rows:
             return modelled
         table = self._table(("memory", kind), modelled)
         # kernels of a layer move its tensors one after the other: the size of one of them is not known here, the
         # largest measured size stands for all
-        return modelled if table is None else _corrected(modelled, table.at(max(2**point[0] for point in table.points)))
+        return (
+            modelled if table is None else _corrected(modelled, table.at(max(2 ** point[0] for point in table.points)))
+        )
 
     def collective(self, operation: str, volume_bytes: Any, group: Group) -> Seconds | None:
         """A collective (or "p2p") over a group of a measured size; None where the group was not measured.
 
-        In an array of groups, those that were not measured come as NaN: `or_else` fills them.
+        In an array of groups, those that were not measured come as NaN.
         """
         if operation not in self.rows:
             return None
@@ -180,9 +182,9 @@ class Measured:
         found = []
         for row in self.rows["grouped_gemm"]:
             if row.dtype == dtype and row.layout == LAYOUT_OF_PASS[op]:
-                size = tuple(row.shape[name] for name in ("groups", "m", "n", "k"))
-                model = rates.grouped_gemm_time_s(self.accelerator, dtype, *size, op).time_s
-                found.append((size, row.median_s / model, row.spread))
+                groups, m, n, k = (row.shape[name] for name in ("groups", "m", "n", "k"))
+                model = rates.grouped_gemm_time_s(self.accelerator, dtype, groups, m, n, k, op).time_s
+                found.append(((groups, m, n, k), row.median_s / model, row.spread))
         return found
 
     def attention_rows(self, direction: str, dim_qk: int, dim_v: int) -> list[Any]:
@@ -190,11 +192,11 @@ class Measured:
         for row in self.rows["attention"]:
             shape = row.shape
             if row.layout == f"causal {direction}" and (shape["dim_qk"], shape["dim_v"]) == (dim_qk, dim_v):
-                size = tuple(shape[name] for name in ("batch", "heads", "kv_heads", "seq"))
+                batch, heads, groups, seq = (shape[name] for name in ("batch", "heads", "kv_heads", "seq"))
                 model = rates.attention_time_s(
-                    self.accelerator, row.dtype, *size, size[-1], dim_qk, dim_v, direction=direction
+                    self.accelerator, row.dtype, batch, heads, groups, seq, seq, dim_qk, dim_v, direction=direction
                 )
-                found.append((size, row.median_s / model.time_s, row.spread))
+                found.append(((batch, heads, groups, seq), row.median_s / model.time_s, row.spread))
         return found
 
     def memory_rows(self, kind: str) -> list[Any]:
@@ -217,21 +219,6 @@ _ROWS: dict[str, Callable[..., list[Any]]] = {
 def as_multiplied(op: str, m: Any, n: Any, k: Any) -> tuple[Any, Any, Any]:
     """Dimensions of the product that a pass really multiplies (see `rates.linear_times_s`)."""
     return {"fwd": (m, n, k), "dgrad": (m, k, n), "wgrad": (n, k, m)}[op]
-
-
-def or_else(found: Seconds | None, modelled: Seconds) -> Seconds:
-    """What was measured, and the model where nothing was."""
-    if found is None:
-        return modelled
-    known = found.time_s == found.time_s
-    if known is True:
-        return found
-    return Seconds(
-        where(known, found.time_s, modelled.time_s),
-        where(known, found.low, modelled.low),
-        where(known, found.high, modelled.high),
-        f"{EXACT} or {modelled.tier}",
-    )
 
 
 def _corrected(seconds: Seconds, ratio: Any) -> Seconds:

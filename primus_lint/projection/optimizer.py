@@ -62,6 +62,9 @@ def step(run: Run, device: Device, place: Placement, weights: Any, experts: Any,
     the rest is a handful of multi-tensor launches and the synchronous read of the norm.
     """
     shard = shards(run, place, weights, experts)
+    measured = device.measured_optimizer(run, shard.updated)
+    if measured is not None:
+        return Cost({OPTIMIZER: measured})
     grad = _BYTES[run.precision.grads_dtype]
     moved = shard.updated * bytes_per_element(run) + shard.held * grad
     total = Cost({OPTIMIZER: device.memory(moved, "optimizer")})

@@ -137,8 +137,10 @@ def _distance(shape: dict[str, Any], wanted: dict[str, Any]) -> Any:
     total: Any = 0.0
     for key in DEGREES:
         if key in wanted and key in shape:
-            step = log2((wanted[key] + 1.0) / (shape[key] + 1.0)) if key == "sequence_parallel" else log2(
-                wanted[key] * 1.0 / shape[key]
+            step = (
+                log2((wanted[key] + 1.0) / (shape[key] + 1.0))
+                if key == "sequence_parallel"
+                else log2(wanted[key] * 1.0 / shape[key])
             )
             total = total + abs(step)
     return total
