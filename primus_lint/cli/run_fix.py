@@ -11,6 +11,7 @@ from primus_lint.cli.common import say
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Checked, Subject
+    from primus_lint.report.bundle import Tuned
     from primus_lint.tune.fix import FixResult
 
 
@@ -31,6 +32,7 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
     )
     only_diff = bool(values.get("diff"))
     checked: list[Checked] = []
+    results: list[FixResult] = []
     could_not = changed = False
     overrides: dict[str, Any] = {}
     shown: set[str] = set()
@@ -50,6 +52,7 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
                 could_not = True
             continue
         checked.append(result.after)
+        results.append(result)
         changed |= result.changed
         if path == "-" and not only_diff:
             sys.stdout.buffer.write(result.source.data)
@@ -60,8 +63,44 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
             if not only_diff:
                 write_atomic(path, result.source.data)
         report(result)
+    if values.get("formats"):
+        write_fix_reports(results, values)
     status = common.exit_code(checked, could_not, fail_on(checked, values))
     return 1 if only_diff and changed and status == 0 else status
+
+
+def write_fix_reports(results: list[FixResult], values: dict[str, Any]) -> None:
+    """The requested formats: the files as they are now, the diffs, and the recipes that the search weighed."""
+    from primus_lint.cli.run import write_reports
+    from primus_lint.report.bundle import Report
+    from primus_lint.source.diff import unified_diff
+
+    report = Report([result.after for result in results], common.repository_root(os.getcwd()))
+    for result in results:
+        old, path = result.before.document.source, result.after.path
+        if old is not None and result.changed:
+            name = os.path.relpath(path).replace(os.sep, "/")
+            report.diffs[path] = unified_diff(old.text, result.source.text, name)
+        if result.candidate is not None:
+            report.tuned[path] = weighed(result)
+    write_reports(report, values)
+
+
+def weighed(result: FixResult) -> list[Tuned]:
+    """The recipe as it was, the one chosen, and the next best."""
+    from primus_lint.report.bundle import Tuned
+
+    points = []
+    before = result.before.subjects[0]
+    if before.ledger is not None and before.projection is not None:
+        peak, rate = before.ledger.worst_rank.device_high_bytes, before.projection.tokens_per_s_per_gpu
+        points.append(Tuned("before", float(rate), int(peak), "as it was"))
+    for kind, candidate in [("chosen", result.candidate), *(("other", other) for other in result.runners_up)]:
+        if candidate is not None:
+            peak, rate = candidate.ledger.worst_rank.device_high_bytes, candidate.projection.tokens_per_s_per_gpu
+            words = ", ".join(f"{key} {value}" for key, value in candidate.changes.items()) or "as it was"
+            points.append(Tuned(kind, float(rate), int(peak), words))
+    return points
 
 
 def report(result: FixResult) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from primus_lint.pipeline import Subject
     from primus_lint.report.bundle import Tuned
 
-MOST_EVENTS = 900
+EVENTS_OF_A_RANK = 112  # more are too thin to tell apart
 LEGEND_SHARE = 0.004  # items below this share of the device are summed up in the legend
 
 
@@ -93,12 +93,13 @@ def legend(rank: RankMemory, scale: float) -> str:
 
 def timeline(subject: Subject) -> str:
     """The Gantt chart of a pipeline; nothing for one rank."""
-    drawing = drawn(subject, MOST_EVENTS)
+    stages = subject.projection.stages if subject.projection is not None else ()
+    drawing = drawn(subject, EVENTS_OF_A_RANK * len(stages))
     if drawing is None or drawing.pp == 1:
         return ""
     makespan = float(drawing.timeline.makespan_s)
     used = [kind for kind in EVENTS if any(event.kind == kind for row in drawing.events for event in row)]
-    keys = "".join(f'<span><b style="background:{EVENTS[kind][1]}"></b>{EVENTS[kind][0]}</span>' for kind in used)
+    keys = "".join(f'<span><b style="background:{_shade(kind, 0)}"></b>{EVENTS[kind][0]}</span>' for kind in used)
     shown = f"{drawing.shown} micro-batches"
     if drawing.shown < drawing.of:
         shown = f"a step of {drawing.shown} micro-batches; the recipe has {drawing.of}"
@@ -119,15 +120,20 @@ def _row(drawing: Drawn, rank: int, makespan_s: float) -> str:
     shapes = []
     for event, start_s, end_s in intervals(drawing, rank):
         x, width = start_s * scale, (end_s - start_s) * scale
-        opacity = f' opacity="{max(1 - 0.16 * event.chunk, 0.4):.2f}"' if event.chunk else ""
         shapes.append(
-            f'<rect x="{x:.2f}" y="0" width="{max(width - 0.6, 0.2):.2f}" height="18" fill="{EVENTS[event.kind][1]}"{opacity}>'
+            f'<rect x="{x:.2f}" y="0" width="{width * 0.94:.2f}" height="18" fill="{_shade(event.kind, event.chunk)}">'
             f"<title>{event.kind} micro-batch {event.microbatch}{f', chunk {event.chunk}' if drawing.kind != '1f1b' else ''}: "
             f"{seconds(end_s - start_s)}</title></rect>"
         )
     return (
         f'<svg viewBox="0 0 1000 18" preserveAspectRatio="none" role="img" aria-label="rank {rank}">{"".join(shapes)}</svg>'
     )
+
+
+def _shade(kind: str, chunk: int) -> str:
+    """The colour of an event; chunks of a virtual pipeline are lighter the later they come."""
+    hue, saturation = EVENTS[kind][1]
+    return f"hsl({hue} {saturation}% {min(42 + 9 * chunk, 72)}%)"
 
 
 def breakdown(subject: Subject) -> str:
@@ -170,18 +176,20 @@ def front(points: list[Tuned], capacity: int | None) -> str:
     if not points:
         return ""
     width, height, left, bottom = 640, 280, 64, 40
-    most_x = max([point.device_high_bytes for point in points] + ([capacity] if capacity else [])) * 1.05
-    most_y = max(point.tokens_per_s_per_gpu for point in points) * 1.1
+    sizes = [point.device_high_bytes for point in points] + ([capacity] if capacity else [])
+    rates = [point.tokens_per_s_per_gpu for point in points]
+    low_x, most_x = _range(sizes)
+    low_y, most_y = _range(rates)
 
     def x(size: float) -> float:
-        return left + (width - left - 12) * size / most_x
+        return left + (width - left - 12) * (size - low_x) / (most_x - low_x)
 
     def y(rate: float) -> float:
-        return height - bottom - (height - bottom - 12) * rate / most_y
+        return height - bottom - (height - bottom - 12) * (rate - low_y) / (most_y - low_y)
 
     colors = {"before": "#8a8f98", "chosen": "#1b8a4b", "other": "#3b82c4"}
     marks = []
-    for point in points:
+    for point in sorted(points, key=lambda point: point.kind == "chosen"):
         marks.append(
             f'<circle cx="{x(point.device_high_bytes):.1f}" cy="{y(point.tokens_per_s_per_gpu):.1f}" r="6" '
             f'fill="{colors[point.kind]}"><title>{escape(point.changes)}: {point.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, '
@@ -189,15 +197,16 @@ def front(points: list[Tuned], capacity: int | None) -> str:
         )
     axis = f'<path d="M{left} 8V{height - bottom}H{width - 12}" fill="none" stroke="currentColor" opacity=".5"/>'
     words = (
-        f'<text x="{left}" y="{height - 10}">0</text><text x="{width - 12}" y="{height - 10}" text-anchor="end">'
+        f'<text x="{left}" y="{height - 10}">{gib(low_x)}</text><text x="{width - 12}" y="{height - 10}" text-anchor="end">'
         f'peak {gib(most_x)}</text><text x="4" y="20">{most_y:,.0f}</text><text x="4" y="36">tokens/s</text>'
+        f'<text x="4" y="{height - bottom}">{low_y:,.0f}</text>'
     )
     limit = ""
     if capacity:
         limit = f'<path d="M{x(capacity):.1f} 8V{height - bottom}" stroke="var(--over)" stroke-width="2"/>'
     rows = "".join(
         f'<tr><td><b style="color:{colors[point.kind]}">●</b> {escape(point.changes)}</td>'
-        f'<td class="n">{point.tokens_per_s_per_gpu:,.0f}</td><td class="n">{gib(point.device_high_bytes)}</td></tr>'
+        f'<td class="n">{_rate(point, capacity)}</td><td class="n">{gib(point.device_high_bytes)}</td></tr>'
         for point in points
     )
     return (
@@ -205,3 +214,16 @@ def front(points: list[Tuned], capacity: int | None) -> str:
         f'<div class="scroll"><table><tr><th>changes</th><th class="n">tokens/s/GPU</th><th class="n">peak</th></tr>'
         f"{rows}</table></div>"
     )
+
+
+def _range(values: list[Any]) -> tuple[float, float]:
+    """Ends of an axis around some values, never of length 0."""
+    low, high = float(min(values)), float(max(values))
+    margin = max((high - low) * 0.1, high * 0.02, 1e-9)
+    return max(low - margin, 0.0), high + margin
+
+
+def _rate(point: Tuned, capacity: int | None) -> str:
+    if capacity is not None and point.device_high_bytes > capacity:
+        return f'<span class="dim">{point.tokens_per_s_per_gpu:,.0f}, if it fitted</span>'
+    return f"{point.tokens_per_s_per_gpu:,.0f}"

@@ -11,7 +11,8 @@ GROUPS = {
     "allocator": ("allocator", 280),
     "device": ("runtime and communicators", 330),
 }
-EVENTS = {"F": ("forward", "#3b82c4"), "B": ("backward", "#e08a3c"), "W": ("weight gradient", "#5a9e6f")}
+# Event -> (words, (hue, saturation)) of the timeline.
+EVENTS = {"F": ("forward", (212, 62)), "B": ("backward", (22, 78)), "W": ("weight gradient", (140, 45))}
 # Class of operation -> (words, hue) of the throughput breakdown.
 CLASSES = {
     "gemm": ("GEMM", 215), "grouped_gemm": ("grouped GEMM", 195), "attention": ("attention", 240),
