@@ -17,7 +17,7 @@ Rate = dict[str, Any]
 
 
 def resolve_rates(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Accelerator -> {"gemm", "grouped_gemm", "attention", "memory"}."""
+    """Accelerator -> {"gemm", "grouped_gemm", "attention", "attention_kernels", "memory"}."""
     resolver = _Resolver(raw)
     return {name: resolver.rates(name) for name in raw["accelerators"]}
 
@@ -34,6 +34,12 @@ class _Resolver:
             "gemm": gemm,
             "grouped_gemm": self.grouped(name, gemm),
             "attention": self.attention(name),
+            "attention_kernels": {
+                str(generation): base(fact)
+                for generation, fact in self.policy["attention_kernels"]
+                .get(str(self.accelerators[name]["arch"]), {})
+                .items()
+            },
             "memory": self.memory(name),
         }
 

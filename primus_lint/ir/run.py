@@ -177,6 +177,7 @@ class Kernels(Record):
     vendor: str  # "cuda", "rocm", "unknown"
     implementation: str  # "transformer_engine", "local", "inference_optimized"
     attention_backend: str  # "auto", "flash", "fused", "unfused", "local"
+    flash_attn: int | None  # generation of the flash-attention library where the stack names it; None: today's
     turbo_attention: bool
     turbo_gemm: bool
     turbo_grouped_gemm: bool

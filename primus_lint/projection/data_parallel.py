@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import ceil_div, maximum
-from primus_lint.projection.cost import CONTENTION, DP, FSDP, Cost
+from primus_lint.formula import ceil_div, is_scalar, maximum, where
+from primus_lint.projection.cost import CONTENTION, DP, FSDP, ZERO, Cost
+from primus_lint.projection.placement import group
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Run
     from primus_lint.projection.cost import Pair
     from primus_lint.projection.device import Device
-    from primus_lint.projection.placement import Placement
+    from primus_lint.projection.placement import Group, Placement
 
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
@@ -46,22 +47,67 @@ def gradient_bytes(run: Run, elements: Any) -> Any:
     return elements * _BYTES[run.precision.grads_dtype]
 
 
-def reduce_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any) -> Pair:
-    """Seconds of the gradient collectives of a rank: reduce-scatter with a sharded optimizer, else all-reduce."""
-    operation = "all_reduce" if run.optimizer.sharding == "none" else "reduce_scatter"
-    dense = device.collective(operation, gradient_bytes(run, weights), place.data, DP)
-    expert = device.collective(operation, gradient_bytes(run, experts), place.expert_data, DP)
-    return dense[0] + expert[0], dense[1] + expert[1]
+def copies(run: Run) -> Any:
+    """Shards of the data grid that hold the same: optimizer instances, or replicas under FSDP (HSDP)."""
+    return run.optimizer.replicate_degree if _is_fsdp(run) else run.optimizer.instances
 
 
-def gather_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any) -> Pair:
+def summed(run: Run, device: Device, grid: Group, elements: Any, parts: Any, kind: str) -> Pair:
+    """Seconds to reduce the gradients of `elements` weights over a data grid in `parts` equal messages: all-reduce, or
+    (sharded) reduce-scatter inside every copy of the shards, and an all-reduce of the shard over the copies."""
+    if is_scalar(elements) and elements == 0:
+        return ZERO
+    each = gradient_bytes(run, elements) / parts
+    if run.optimizer.sharding == "none":
+        return _times(device.collective("all_reduce", each, grid, kind), parts)
+    number = copies(run)
+    inner = device.collective("reduce_scatter", each, within(grid, number, device), kind)
+    outer = device.collective("all_reduce", each * number / grid.size, across(grid, number, device), kind)
+    return _times((inner[0] + outer[0], inner[1] + outer[1]), parts)
+
+
+def gathered(run: Run, device: Device, grid: Group, elements: Any, parts: Any, kind: str) -> Pair:
+    """Seconds to gather `elements` weights over the ranks that hold one copy of the shards, in `parts` equal messages."""
+    if is_scalar(elements) and elements == 0:
+        return ZERO
+    size = 1 if run.precision.fp8_param else _BYTES[run.precision.params_dtype]
+    group_ = within(grid, copies(run), device)
+    return _times(device.collective("all_gather", elements * size / parts, group_, kind), parts)
+
+
+def within(grid: Group, number: Any, device: Device) -> Group:
+    """One of `number` copies: neighbours in the grid."""
+    if is_scalar(number) and number == 1:
+        return grid
+    return group(grid.size // number, grid.stride, device.domain_gpus)
+
+
+def across(grid: Group, number: Any, device: Device) -> Group:
+    """The ranks that hold the same shard in `number` copies."""
+    return group(number, grid.stride * grid.size // number, device.domain_gpus)
+
+
+def _plus(one: Pair, other: Pair) -> Pair:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _times(pair: Pair, factor: Any) -> Pair:
+    return pair[0] * factor, pair[1] * factor
+
+
+def reduce_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any, parts: Any) -> Pair:
+    """Seconds of the gradient collectives of a rank, in `parts` buckets."""
+    return _plus(
+        summed(run, device, place.data, weights, parts, DP), summed(run, device, place.expert_data, experts, parts, DP)
+    )
+
+
+def gather_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any, parts: Any) -> Pair:
     """Seconds to gather updated parameters; nothing without a sharded optimizer."""
     if run.optimizer.sharding == "none":
-        return 0.0, 0.0
-    size = 1 if run.precision.fp8_param else _BYTES[run.precision.params_dtype]
-    dense = device.collective("all_gather", weights * size, place.data, DP)
-    expert = device.collective("all_gather", experts * size, place.expert_data, DP)
-    return dense[0] + expert[0], dense[1] + expert[1]
+        return ZERO
+    dense = gathered(run, device, place.data, weights, parts, DP)
+    return _plus(dense, gathered(run, device, place.expert_data, experts, parts, DP))
 
 
 def step(
@@ -69,39 +115,45 @@ def step(
 ) -> Cost:
     """Exposed data-parallel seconds of one step. `backward_s`, `forward_s`: the compute that can hide them."""
     total = Cost()
-    if run.optimizer.sharding == "fsdp2" or _fully_sharded(run):
+    if _is_fsdp(run):
         return total  # charged inside every micro-batch, see `fsdp`
     parts = buckets(run, weights + experts)
-    reduce = reduce_transfer(run, device, place, weights, experts)
-    total.merge(behind(device, reduce, backward_s * run.optimizer.overlap_grad_reduce, parts))
-    gather = gather_transfer(run, device, place, weights, experts)
-    total.merge(behind(device, gather, forward_s * run.optimizer.overlap_param_gather, parts))
+    for overlapped, transfer, window_s in (
+        (run.optimizer.overlap_grad_reduce, reduce_transfer, backward_s),
+        (run.optimizer.overlap_param_gather, gather_transfer, forward_s),
+    ):
+        pieces = where(overlapped, parts, 1)  # without overlap there is one bucket
+        moved = transfer(run, device, place, weights, experts, pieces)
+        total.merge(behind(device, moved, window_s * overlapped, pieces))
     return total
 
 
-def _fully_sharded(run: Run) -> bool:
-    return run.optimizer.sharding == "megatron-fsdp" and run.optimizer.fsdp_strategy == "optim_grads_params"
+def _is_fsdp(run: Run) -> bool:
+    """Whether weights themselves are sharded, and gathered for every use."""
+    sharding = run.optimizer.sharding
+    return sharding == "fsdp2" or (
+        sharding == "megatron-fsdp" and run.optimizer.fsdp_strategy == "optim_grads_params"
+    )
 
 
 def fsdp(
     run: Run, device: Device, place: Placement, weights: Any, experts: Any, forward_s: Any, backward_s: Any, layers: int
 ) -> Cost:
     """Exposed seconds per micro-batch of fully sharded weights: gathered before the forward and again before the
-    backward, gradients scatter-reduced after it, each one layer ahead of (behind) the compute.
+    backward, gradients scatter-reduced after it, one layer ahead of (behind) the compute. With replicas (HSDP) shards are
+    gathered inside a replica and gradients all-reduced over the replicas on top.
 
     Nothing when weights are not sharded. The first gather and the last reduction of `layers` cannot hide.
     """
     total = Cost()
-    if run.optimizer.sharding != "fsdp2" and not _fully_sharded(run):
+    if not _is_fsdp(run):
         return total
-    size = _BYTES[run.precision.params_dtype]
-    dense = device.collective("all_gather", weights * size, place.data, FSDP)
-    expert = device.collective("all_gather", experts * size, place.expert_data, FSDP)
-    gather = dense[0] + expert[0], dense[1] + expert[1]
-    dense = device.collective("reduce_scatter", gradient_bytes(run, weights), place.data, FSDP)
-    expert = device.collective("reduce_scatter", gradient_bytes(run, experts), place.expert_data, FSDP)
-    both = gather[0] + dense[0] + expert[0], gather[1] + dense[1] + expert[1]
     parts = max(layers, 1)
+    gather = both = ZERO
+    for grid, elements in ((place.data, weights), (place.expert_data, experts)):
+        one = gathered(run, device, grid, elements, parts, FSDP)
+        gather = _plus(gather, one)
+        both = _plus(both, _plus(one, summed(run, device, grid, elements, parts, FSDP)))
     for transfer, window in ((gather, forward_s), (both, backward_s)):
         part = behind(device, transfer, window, parts)
         total.add(FSDP, part.parts[DP])

@@ -79,7 +79,7 @@ def test_gradients_hide_behind_the_last_backward() -> None:
     """201 buckets of 40 M: all but the last hide when the backward is long enough, and slow it."""
     free = step("llama3-8b", overlap_param_gather=False, global_batch_size=8, seq_length=65536)
     weights = 7_504_658_432 + 4096 * 128256
-    scatter = 7 / 8 * weights * 4 / plain.INSIDE + ARRIVAL_8_S
+    scatter = 7 / 8 * weights * 4 / plain.INSIDE + 201 * ARRIVAL_8_S
     gather = 7 / 8 * weights * 2 / plain.INSIDE + ARRIVAL_8_S
     buckets = -(-weights // 40_000_000)
     assert buckets == 201
@@ -137,3 +137,24 @@ def test_a_tensor_group_across_nodes_pays_the_network() -> None:
     assert across.place.tp.nodes == 2
     # a ring over two nodes runs at min(links, 4 ranks x 10 GB/s) = 40 GB/s instead of 100
     assert across.breakdown_s["tp"] > 2 * inside.breakdown_s["tp"]
+
+
+def test_optimizer_instances_reduce_inside_and_across() -> None:
+    """16 ranks as two instances of 8 (a node each): fp32 gradients are scattered over 8 inside, their eighth all-reduced
+    over the two nodes; weights are gathered inside only."""
+    step_ = step("llama3-8b", world_size=16, num_distributed_optimizer_instances=2, overlap_grad_reduce=False,
+                 overlap_param_gather=False, global_batch_size=16)  # fmt: skip
+    weights = 7_504_658_432 + 4096 * 128256
+    inside = 7 / 8 * weights * (4 + 2) / plain.INSIDE + 2 * ARRIVAL_8_S
+    over = weights * 4 / 8 / plain.ACROSS + ARRIVAL_S[0]  # two ranks, each with its own network card: 2(n-1)/n = 1
+    assert step_.breakdown_s["dp"] == pytest.approx(inside + over, rel=1e-6)
+    assert step_.breakdown_s["optimizer"] > 0
+
+
+def test_gradients_added_in_a_step_of_their_own() -> None:
+    """Without gradient_accumulation_fusion: bf16 gradient in, fp32 buffer in and out, 10 bytes a weight and micro-batch."""
+    fused = step("llama3-8b", world_size=1, global_batch_size=4)
+    apart = step("llama3-8b", world_size=1, global_batch_size=4, gradient_accumulation_fusion=False)
+    weights = 7_504_658_432 + 4096 * 128256
+    more = apart.breakdown_s["memory_bound"] - fused.breakdown_s["memory_bound"]
+    assert more == pytest.approx(4 * weights * 10 / plain.MEMORY, rel=1e-6)

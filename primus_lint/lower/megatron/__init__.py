@@ -116,6 +116,7 @@ def namespace(
     names["arch"] = stack.get("arch", arch_of(target.gpu))
     names["te"] = version_number(stack.get("te"))
     names["torch"] = version_number(stack.get("torch"))
+    names["flash_attn"] = version_number(stack.get("flash_attn"))
     names["device"] = None if target.gpu is None else target.gpu.lower()
     return names
 

@@ -353,6 +353,7 @@ def _kernels(
         vendor=vendor_of(target.gpu, framework),
         implementation=implementation,
         attention_backend=str(v.get("attention_backend") or "auto"),
+        flash_attn=None if v.get("flash_attn") is None else v["flash_attn"] // 1000,
         turbo_attention=turbo and bool(v.get("use_turbo_attention")),
         turbo_gemm=turbo and bool(v.get("use_turbo_gemm")),
         turbo_grouped_gemm=turbo and bool(v.get("use_turbo_grouped_gemm")) and moe is not None and moe.grouped_gemm,
