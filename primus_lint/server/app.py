@@ -114,13 +114,15 @@ class Server(LanguageServer):
         self.window_show_message(types.ShowMessageParams(kind, f"primus-lint: {message}"))
 
 
-def fix(server: Server, uri: str, tune: bool) -> None:
+async def fix(server: Server, uri: str, tune: bool) -> None:
     """Repair (and tune) a document through an edit of the client; say what was done and what could not be."""
     from primus_lint.tune.fix import Rules, fix_source
 
     version = server.workspace.get_text_document(uri).version
     analysis = server.analysis(uri)
-    result = fix_source(analysis.source, analysis.options, analysis.settings, Rules(tune=tune))
+    loop = asyncio.get_running_loop()
+    arguments = (analysis.source, analysis.options, analysis.settings, Rules(tune=tune))
+    result = await loop.run_in_executor(None, fix_source, *arguments)
     lines = [*(f"applied: {title}" for title in result.applied), *result.messages]
     server.say("; ".join(lines) if lines else "nothing to change")
     if result.changed:
@@ -205,13 +207,11 @@ def create(values: dict[str, Any] | None = None) -> Server:
         return actions.actions(ls.analysis(uri), params.range, version, wanted)
 
     @server.command(actions.FIX_COMMAND)
-    @server.thread()
-    def fix_file(ls: Server, uri: str) -> None:
-        fix(ls, uri, tune=True)
+    async def fix_file(ls: Server, uri: str) -> None:
+        await fix(ls, uri, tune=True)
 
     @server.command(actions.REPAIR_COMMAND)
-    @server.thread()
-    def repair_file(ls: Server, uri: str) -> None:
-        fix(ls, uri, tune=False)
+    async def repair_file(ls: Server, uri: str) -> None:
+        await fix(ls, uri, tune=False)
 
     return server

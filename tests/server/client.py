@@ -72,7 +72,10 @@ class Client:
                 self.kept.remove(message)
                 return message
         while True:
-            message = self.inbox.get(timeout=WAIT_S)
+            try:
+                message = self.inbox.get(timeout=WAIT_S)
+            except queue.Empty:
+                raise AssertionError(f"no such message came; the last ones: {self.transcript[-6:]}") from None
             if "closed" in message:
                 assert self.process.stderr is not None
                 raise AssertionError("the server ended:\n" + self.process.stderr.read().decode())

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pygls", reason="the language server needs pygls (extra `lsp`)")
-pytest.importorskip("lsprotocol", reason="the language server needs pygls (extra `lsp`)")
-
 from tests.server.client import Client
 
 ROOT = Path(__file__).resolve().parents[2]

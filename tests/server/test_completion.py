@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytest.importorskip("pygls", reason="the language server needs pygls (extra `lsp`)")
+
 from tests.server.client import Client, apply_edits, find
 
 CLEAN = "configs/clean-llama3.1_8B.yaml"

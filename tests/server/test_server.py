@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pygls", reason="the language server needs pygls (extra `lsp`)")
+
 from tests.server.client import ENVIRONMENT, Client, apply_edits, find
 
 EXAMPLES = ("clean-llama3.1_8B", "illegal-qwen2.5_7B", "oom-llama3.1_70B", "slow-mixtral_8x7B")
