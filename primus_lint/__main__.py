@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 
@@ -14,7 +15,7 @@ def main() -> None:
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 3000))
     if words and words[0] == "check":
         words = words[1:]
-    if not words or words[0] not in COMMANDS:
+    if (not words or words[0] not in COMMANDS) and "_PRIMUS_LINT_COMPLETE" not in os.environ:
         parsed = plain(words)
         if parsed is not None:
             from primus_lint.cli.common import UsageError

@@ -11,7 +11,7 @@ from primus_lint.cli import clicks, options
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("files", nargs=-1)
+@click.argument("files", nargs=-1, type=click.Path(allow_dash=True))
 @clicks.options(options.CHECK)
 def command(files: tuple[str, ...], **values: Any) -> None:
     """Check recipes: do they start, do they fit, how fast are they.

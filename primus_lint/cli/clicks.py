@@ -25,12 +25,20 @@ def options(table: tuple[Option, ...]) -> Callable[[F], F]:
                 more["is_flag"] = True
             else:
                 more.update(type=_type(option), multiple=option.multiple)
+                if option.dest == "gpu":
+                    more["shell_complete"] = _devices
                 if option.default is not None:
                     more.update(default=option.default, show_default=True)
             function = click.option(*names, **more)(function)
         return function
 
     return decorate
+
+
+def _devices(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from primus_lint.hardware import names
+
+    return [name for name in names() if name.startswith(incomplete.lower())]
 
 
 def _type(option: Option) -> Any:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from primus_lint import __version__
 from primus_lint.cli.common import UsageError
 from primus_lint.cli.options import COMMANDS, spelled_out
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class LazyGroup(click.Group):
@@ -26,6 +29,8 @@ class LazyGroup(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and ctx.resilient_parsing:  # the shell completes the first word
+            return super().parse_args(ctx, args)
         if not args or (args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version")):
             args = ["check", *args]
         return super().parse_args(ctx, spelled_out(args) if args[0] == "check" else args)
@@ -36,6 +41,21 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except UsageError as error:
             raise click.UsageError(str(error)) from None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The first word: a command, or what `check` takes."""
+        check = self.get_command(ctx, "check")
+        assert check is not None
+        context = click.Context(check, parent=ctx, info_name="check")
+        found = [*super().shell_complete(ctx, incomplete), *check.shell_complete(context, incomplete)]
+        if not incomplete.startswith("-"):
+            found += [
+                item
+                for param in check.params
+                if param.name == "files"
+                for item in param.shell_complete(context, incomplete)
+            ]
+        return list({(item.type, item.value): item for item in found}.values())
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
