@@ -1,12 +1,13 @@
 """Error of the projection and of the ledger on published measurements (`ground-truth FILE.csv...`).
 
 Speed is scored on tokens/s (or seconds where a row has only those) with the tool as it is: no factor is fitted to a run,
-but for the host time per operation, which is the floor of vTrain's smallest layers (see `projection.device`). The choice of
-effects and of sources of rates was made with these residuals in view. Figures are fractions. `complete` rows state
-everything that design 4.5 names; the other rows that can be built are scored apart, with recomputation as an interval
-between none and full where it is not stated. `kernels` repeats the complete rows with attention kernels of the source's own
-generation where it is known to be older than the database's (KERNELS). `calibrated` repeats them, on top, after one run of
-every (source, GPU), the first of the file, has set the compute factor; that run is not scored.
+but for the host time per operation on A100 nodes, which is the floor of vTrain's smallest layers (hardware_db/rates.yaml).
+The choice of effects and of sources of rates was made with these residuals in view. Figures are fractions.
+`complete` rows state, or their source settles (`ground_truth_facts`, `ground_truth_bridge`), everything that design 4.5
+names; the other rows that can be built are scored apart, with recomputation as an interval between none and full where it
+is not stated. `newest` repeats the complete rows as if every source ran today's attention library, not the one that its
+software pinned. `calibrated` repeats them after one run of every (source, GPU), the first of the file, has set the compute
+factor; that run is not scored. A row whose own speed passes the peak of its device is abstained.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from primus_lint.projection import project, why_not
 from primus_lint.readers.batch import RequestError, read_batch
 
 from .ground_truth_blog import assumed
+from .ground_truth_facts import NETWORKS, OTHER_MEMORY, RECOMPUTE
 from .ground_truth_figures import show, summary
-from .ground_truth_rows import OTHER_MEMORY, RECOMPUTE, Row, build
+from .ground_truth_rows import Row, build, start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +56,7 @@ def recipe(request: dict[str, Any]) -> tuple[Any, Any]:
         return None, None
     document = read_batch(request)
     place = Target(found.name, target["world_size"], target["gpus_per_node"])
-    return lower(document.sections[0], place, "d3528a21", "megatron").run, found
+    return lower(document.sections[0], place, "d3528a21", "megatron", stack=request.get("stack")).run, found
 
 
 def score(row: Row) -> dict[str, Any]:
@@ -83,10 +85,15 @@ def score(row: Row) -> dict[str, Any]:
     projection = project(recipe_run, found, node)
     assert projection is not None
     result["recipe"] = (recipe_run, found, node, row)
-    own = project(recipe_run, found, node, factors=row.factors)
-    assert own is not None
-    result["kernels_error"] = _compare(raw, own)["error"]
     result.update(_compare(raw, projection))
+    speed = result["measured"] if result["unit"] != "s" else 1 / result["measured"]
+    modelled = result["projected"] if result["unit"] != "s" else 1 / result["projected"]
+    if projection.mfu * speed / modelled > 1:
+        return {**{key: result[key] for key in ("id", "source", "group", "missing")}, "abstained": "passes the peak"}
+    today, _ = recipe({**row.request, "stack": None})
+    newest = project(today, found, node)
+    assert newest is not None
+    result["newest_error"] = _compare(raw, newest)["error"]
     result["band_holds"] = abs(1 + result["error"]) <= projection.high_s / projection.iteration_s and (
         1 + result["error"] >= projection.low_s / projection.iteration_s
     )
@@ -103,14 +110,15 @@ def score(row: Row) -> dict[str, Any]:
 
 
 def _node(row: Row, found: Any) -> Any:
-    """The node type, with the network that the source states where it is another than the usual one."""
-    if row.source.startswith("InternEvo"):  # "4x100Gb RoCE" a node
-        node = node_type(found.name, 8)
-        assert node is not None
-        changed = copy(node)
-        changed.nics, changed.nic_bytes_per_s = 4, 12.5e9
-        return changed
-    return None
+    """The node type, with the network of the source's machine where it is another than the usual one."""
+    network = start(row.source, NETWORKS)
+    if network is None:
+        return None
+    node = node_type(found.name, 8)
+    assert node is not None
+    changed = copy(node)
+    changed.nics, changed.nic_bytes_per_s = network
+    return changed
 
 
 def memory(row: Row, recipe_run: Any, found: Any, result: dict[str, Any]) -> None:
@@ -153,7 +161,7 @@ def calibrated(rows: list[dict[str, Any]]) -> None:
             groups.setdefault((row["source"], row["group"][2]), []).append(row)
     for group in groups.values():
         run_, found, node, first = group[0]["recipe"]
-        fitted = factors([(run_, _seconds(first.raw, run_))], found, node, first.factors)
+        fitted = factors([(run_, _seconds(first.raw, run_))], found, node)
         for row in group[1:]:
             run_, found, node, one = row["recipe"]
             projection = project(run_, found, node, factors=fitted)

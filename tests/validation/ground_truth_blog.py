@@ -11,7 +11,8 @@ from typing import Any
 
 from primus_lint.projection import project
 
-from .ground_truth_rows import RECOMPUTE, Row
+from .ground_truth_facts import RECOMPUTE
+from .ground_truth_rows import Row
 
 SOURCE = "Primus Projection blog"
 MICROBATCHES = (1, 2, 4, 8, 16)

@@ -71,14 +71,14 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "rows": len(mine),
             "abstained": sum("abstained" in row for row in mine),
             "complete": _errors([row for row in complete if row["source"] == source]),
-            "kernels": _mape([row["kernels_error"] for row in complete if row["source"] == source]),
+            "newest": _mape([row["newest_error"] for row in complete if row["source"] == source]),
             "calibrated": _mape([row["calibrated_error"] for row in mine if "calibrated_error" in row]),
             "incomplete": _errors([row for row in speed if row["source"] == source and not row["complete"]]),
             "tau": taus(mine),
         }
     all_taus = [tau for _, tau in taus(speed).values()]
     overall = _errors(complete)
-    kernels = [row["kernels_error"] for row in complete]
+    newest = [row["newest_error"] for row in complete]
     after = [row["calibrated_error"] for row in rows if "calibrated_error" in row]
     exact = [row["memory"]["error"] for row in rows if "memory" in row]
     confusion: dict[str, int] = {}
@@ -94,7 +94,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "speed_n_complete": overall["n"],
         "speed_bias": overall.get("bias"),
         "speed_median_complete": overall.get("median"),
-        "speed_mape_kernels": mean(abs(error) for error in kernels) if kernels else None,
+        "speed_mape_newest_kernels": mean(abs(error) for error in newest) if newest else None,
         "speed_mape_calibrated": mean(abs(error) for error in after) if after else None,
         "speed_n_calibrated": len(after),
         "speed_incomplete": _errors([row for row in speed if not row["complete"]]),
@@ -111,10 +111,10 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def show(figures: dict[str, Any]) -> None:
     print(
-        f"{'source':48} {'rows':>5} {'abst.':>5} | complete: n, MAPE, bias, in band | kernels | calibrated | incomplete: n, MAPE, median, bias"
+        f"{'source':48} {'rows':>5} {'abst.':>5} | complete: n, MAPE, bias, in band | newest  | calibrated | incomplete: n, MAPE, median, bias"
     )
     for source, entry in figures["by_source"].items():
-        one, own, after, other = (entry[part] for part in ("complete", "kernels", "calibrated", "incomplete"))
+        one, own, after, other = (entry[part] for part in ("complete", "newest", "calibrated", "incomplete"))
         if one["n"] == other["n"] == 0:
             continue
         cells = [
@@ -132,7 +132,7 @@ def show(figures: dict[str, Any]) -> None:
         print(
             f"complete: n {figures['speed_n_complete']}, MAPE {figures['speed_mape_complete']:.1%}, "
             f"median {figures['speed_median_complete']:.1%}, bias {figures['speed_bias']:+.1%}; "
-            f"own kernels {figures['speed_mape_kernels']:.1%}; "
+            f"newest kernels {figures['speed_mape_newest_kernels']:.1%}; "
             f"calibrated n {figures['speed_n_calibrated']}, MAPE {figures['speed_mape_calibrated'] or 0:.1%}; "
             f"tau median {figures['tau_median']} over {figures['tau_groups']} groups"
         )

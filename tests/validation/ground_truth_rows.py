@@ -10,104 +10,28 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-# Names of the tables -> names of the model table, or the shape where the table has no such model (public model cards,
-# Megatron-LM papers). Dimensions in `other` (hidden=, layers=, ...) win.
-MODELS: dict[str, str | dict[str, Any]] = {
-    "LLAMA3_70B": "llama3-70b", "LLAMA3-70B": "llama3-70b", "Llama-3-70B": "llama3-70b", "llama3_70B": "llama3-70b",
-    "LLAMA3_8B": "llama3-8b", "LLAMA3-8B": "llama3-8b", "Llama3-8B": "llama3-8b", "Llama-3-8B": "llama3-8b",
-    "llama3_8B": "llama3-8b", "Llama-3.1-8B": "llama3.1-8b", "Llama-3.1-70B": "llama3.1-70b",
-    "LLAMA3.1_405B": "llama3.1-405b", "Llama-3.1-405B": "llama3.1-405b", "Llama-3.2-1B": "llama3.2-1b",
-    "llama3.3_70B": "llama3.3-70b", "GPT OSS 120B": "gpt-oss-120b", "Qwen3_30B_a3B": "qwen3-30b-a3b",
-    "Qwen3_30B_a3B (tokendrop)": "qwen3-30b-a3b", "Qwen3_235B_a22B": "qwen3-235b-a22b",
-    "Qwen3_235B_a22B (tokendrop)": "qwen3-235b-a22b", "GPT3-175B": "gpt3-175b", "GPT 175B": "gpt3-175b",
-    "LLAMA2-7B": "llama2-7b", "Llama2-7B": "llama2-7b", "llama2_7B": "llama2-7b", "Llama-2 7B": "llama2-7b",
-    "LLAMA2-13B": "llama2-13b", "Llama2-13B": "llama2-13b", "Llama-2-13B": "llama2-13b",
-    "LLAMA2-70B": "llama2-70b", "Llama2-70B": "llama2-70b", "Llama-2-70B": "llama2-70b", "llama2_70B": "llama2-70b",
-    "llama3-70b truncated to 12 layers": "llama3-70b", "DeepSeek-V2-Lite 16B": "deepseek-v2-lite",
-    "Nemotron-340B": "nemotron4-340b", "qwen3_14B": "qwen3-14b",
-    "Llama-7B": {"like": "llama2-7b", "vocab_size": 32004}, "Llama-65B": {"like": "llama2-7b", "vocab_size": 32004},
-    "InternLM-7B": {"like": "llama2-7b", "vocab_size": 103168},  # InternLM-7B model card: Llama shape, vocabulary 103,168
-    "Yi-34B-200K": {"like": "llama2-7b", "num_layers": 60, "hidden_size": 7168, "num_attention_heads": 56,
-                    "group_query_attention": True, "num_query_groups": 8, "ffn_hidden_size": 20480, "vocab_size": 64000},
-}  # fmt: skip
-MPT = {  # MPT model cards (llm-foundry scripts/train/yamls/pretrain): d_model, heads, layers
-    "MPT-125m": (768, 12, 12), "MPT-350m": (1024, 16, 24), "MPT-760m": (1536, 12, 24), "MPT-1b": (2048, 16, 24),
-    "MPT-3b": (2560, 20, 32), "MPT-7b": (4096, 32, 32), "MPT-13b": (5120, 40, 40), "MPT-30b": (7168, 56, 48),
-    "MPT-70b": (8192, 64, 80),
-}  # fmt: skip
-GPT = {  # the GPT of Megatron-LM: learned positions, LayerNorm, GELU 4h, biases, tied head, vocabulary 50,257 -> 51,200
-    "vocab_size": 50257, "hidden_dropout": 0.1, "attention_dropout": 0.1, "add_bias_linear": True,
-    "position_embedding_type": "learned_absolute", "normalization": "LayerNorm",
-}  # fmt: skip
-PRE_FLASH = {"transformer_impl": "local", "attention_backend": "local", "masked_softmax_fusion": True}
-FSDP = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "ckpt_format": "torch_dist"}
-OVERLAP = {"overlap_grad_reduce": True, "overlap_param_gather": True, "use_distributed_optimizer": True}
+from .ground_truth_bridge import settle
+from .ground_truth_facts import (
+    FLASH_ATTENTION,
+    FSDP,
+    GPUS,
+    LAYERS,
+    MODELS,
+    MPT,
+    NO_MODEL_PARALLELISM,
+    NO_PIPELINE,
+    ONE_MICRO_BATCH,
+    PRECISIONS,
+    RECOMPUTE,
+    SEQUENCES,
+    SKIPPED,
+    SOURCES,
+)
 
-# Start of the source's name -> what its software does, beyond what a row says. Each with its reason.
-SOURCES: dict[str, dict[str, Any]] = {
-    # Megatron-LM of 2021/22: no flash attention, no overlap of gradients, DDP with fp32 main gradients
-    "Narayanan 2021": {**GPT, **PRE_FLASH},
-    "Korthikanti 2022": {**GPT, **PRE_FLASH},
-    "BigScience BLOOM": {**GPT, **PRE_FLASH, "hidden_dropout": 0.0, "attention_dropout": 0.0, "use_distributed_optimizer": True,
-                         "vocab_size": 250680, "position_embedding_type": "none"},  # alibi; ZeRO-1; BLOOM's vocabulary
-    "vTrain": {**GPT, **PRE_FLASH},
-    "VocabularyParallelism": {**GPT},
-    # TransformerEngine, flash attention, distributed optimizer, overlapped gradients and parameters: the defaults of the
-    # published recipes; TP overlap is on in NeMo's and Megatron-Bridge's performance recipes
-    "NVIDIA": {**OVERLAP, "tp_comm_overlap": True, "sequence_parallel": True, "cross_entropy_loss_fusion": True,
-               "cross_entropy_fusion_impl": "te", "moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True,
-               "moe_permute_fusion": True, "apply_rope_fusion": True},
-    "Kwai Megatron": {**OVERLAP, "tp_comm_overlap": True, "sequence_parallel": True},
-    "SimuMax": {"use_distributed_optimizer": True, "overlap_grad_reduce": False, "overlap_param_gather": False,
-                "sequence_parallel": True, "cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te",
-                "apply_rope_fusion": True},
-    "HF Ultra-Scale": {"sequence_parallel": True, "overlap_grad_reduce": True, "accumulate_allreduce_grads_in_fp32": True},
-    "MosaicML": {**FSDP, "grad_reduce_in_bf16": True},
-    "torchtitan": dict(FSDP),
-    "fms-fsdp": dict(FSDP),
-    "InternEvo": dict(OVERLAP),
-    "Primus": {**OVERLAP, "moe_grouped_gemm": True, "moe_token_dispatcher_type": "alltoall", "apply_rope_fusion": True},
-    "Megatron-LM": {**OVERLAP, "sequence_parallel": True},
-    "MLPerf": dict(OVERLAP),
-    "Sailor": {**GPT, **PRE_FLASH, "vocab_size": 50272},
-    "XTuner": {},
-}  # fmt: skip
-# Sources whose software has no tensor or pipeline parallelism, so that a blank is 1
-NO_MODEL_PARALLELISM = ("MosaicML", "torchtitan docs", "fms-fsdp", "Primus MaxText")
-NO_PIPELINE = ("InternEvo", "torchtitan asyncTP")
-GPUS = {"H100 96GB HBM2e 500W": "h100-96gb", "A100": "a100-80gb", "A100-SXM4-80GB": "a100-80gb", "H800-80GB": "h800"}
-PRECISIONS = {
-    "fp16": {"fp16": True}, "bf16": {"bf16": True}, "amp_bf16": {"bf16": True}, "te bf16": {"bf16": True},
-    "fp8": {"fp8": "hybrid", "fp8_recipe": "delayed"}, "fp8-cs": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
-    "mxfp8": {"fp8": "e4m3", "fp8_recipe": "mxfp8"}, "fp8-mx": {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
-    "fp8 (block-scaled / subchannel variant)": {"fp8": "e4m3", "fp8_recipe": "blockwise"},
-    "nvfp4": {"fp4": "e2m1"}, "bf16+fp8-hybrid": {"fp8": "hybrid"}, "bf16+fp8-e4m3": {"fp8": "e4m3"},
-    "bf16+float8 tensorwise": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
-    "bf16+float8 rowwise": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
-}  # fmt: skip
-RECOMPUTE: dict[str, dict[str, Any]] = {
-    "none": {}, "none (full/block with 0 layers)": {}, "selective": {"recompute_granularity": "selective"},
-    "full": {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
-    "selective + sequence parallel": {"recompute_granularity": "selective"},
-}  # fmt: skip
-RECOMPUTE["full(activation checkpointing)"] = RECOMPUTE["full"]
 DEGREES = {
     "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
     "ep": "expert_model_parallel_size", "mbs": "micro_batch_size", "gbs": "global_batch_size", "seq_len": "seq_length",
 }  # fmt: skip
-# Start of the source's name -> accelerator -> factors on the seconds of a class: kernels of an older generation than the
-# database's. FlashAttention-2 is about twice its predecessor (arXiv 2307.08691); llm-foundry's table of mid-2023 ran the
-# Triton form of the first. FlashAttention-3 is 1.5 to 2 times the second on Hopper (arXiv 2407.08608); Kwai's is of 2023.
-KERNELS: dict[str, dict[str, dict[str, float]]] = {
-    "MosaicML": {"A100-80GB": {"attention": 2.0}, "A100-40GB": {"attention": 2.0}},
-    "Kwai": {"H800-80GB": {"attention": 1.75}},
-}
-# Frameworks with states of their own (fp16 gradients, XLA, FSDP1): the ledger is Megatron's, so their memory is not scored
-OTHER_MEMORY = ("DeepSpeed", "nanotron", "MaxText", "FSDP", "InternEvo", "torchtune", "torchtitan", "XTuner")
-LAYERS = {"LLAMA3.1_405B": 126, "Qwen3_235B_a22B": 94}
-SKIPPED = (
-    ("LoRA", "LoRA fine-tuning"), ("mamba", "hybrid model"), ("zebra", "hybrid model"), ("hylo", "hybrid model"),
-)  # fmt: skip
 
 
 @dataclass
@@ -122,7 +46,6 @@ class Row:
     missing: list[str] = field(default_factory=list)
     reason: str | None = None  # why it is not scored
     speed_reason: str | None = None  # why its speed is not scored
-    factors: dict[str, float] = field(default_factory=dict)  # see KERNELS
 
     @property
     def complete(self) -> bool:
@@ -130,7 +53,8 @@ class Row:
         return self.request is not None and not self.missing and self.reason is None
 
 
-def _start(source: str, table: Any) -> Any:
+def start(source: str, table: Any) -> Any:
+    """The entry of a table whose name a source starts with."""
     return next((table[key] for key in table if source.startswith(key)), None)
 
 
@@ -138,7 +62,7 @@ def build(raw: dict[str, str]) -> Row:
     """The row as a batch request (see design 4.3)."""
     source = raw["source"]
     row = Row(raw["id"], source, (source, raw["model"], raw["gpu"], raw["num_gpus"]), raw)
-    profile = _start(source, SOURCES)
+    profile = start(source, SOURCES)
     if profile is None:
         row.reason = "source without a profile"
         return row
@@ -149,7 +73,6 @@ def build(raw: dict[str, str]) -> Row:
     if "offload" in raw["other"] and "alpha=0.000" not in raw["other"] and "act_cpu_offload=False" not in raw["other"]:
         row.reason = "offloading"
         return row
-    row.factors = (_start(source, KERNELS) or {}).get(raw["gpu"], {})
     args: dict[str, Any] = {"max_position_embeddings": 1 << 20, **profile}
     model = _model(raw, args)
     if model is None and "num_layers" not in args:
@@ -162,7 +85,8 @@ def build(raw: dict[str, str]) -> Row:
     if args.get("position_embedding_type") == "learned_absolute" and "seq_length" in args:
         args["max_position_embeddings"] = args["seq_length"]  # the table of positions is a parameter
     _precision(raw, args, row)
-    _recompute(raw, args, row)
+    if not settle(raw, args):
+        _recompute(raw, args, row)
     _features(raw, args)
     gpus = raw["num_gpus"]
     if not gpus:
@@ -172,6 +96,7 @@ def build(raw: dict[str, str]) -> Row:
     if row.reason is None and gpus:
         row.request = {
             "id": row.id, "framework": "megatron", "version": None, "model": model, "args": args,
+            "stack": {"flash_attn": (start(source, FLASH_ATTENTION) or {}).get(raw["gpu"])},
             "target": {"gpu": GPUS.get(raw["gpu"], raw["gpu"]), "world_size": int(gpus),
                        "gpus_per_node": int(raw["gpus_per_node"] or 8)},
         }  # fmt: skip
@@ -223,6 +148,17 @@ def _degrees(raw: dict[str, str], args: dict[str, Any], row: Row, source: str) -
             args[key] = 1
         else:
             row.missing.append(column)
+    if source.startswith("NVIDIA JAX") and "pp" in row.missing and _fills(raw):
+        args["pipeline_model_parallel_size"] = 1
+        row.missing.remove("pp")
+    if source.startswith(ONE_MICRO_BATCH) and "gbs" in row.missing and raw["mbs"] and raw["num_gpus"]:
+        ranks = int(raw["num_gpus"]) // (int(raw["tp"] or 1) * int(raw["pp"] or 1) * int(raw["cp"] or 1))
+        args["global_batch_size"] = int(raw["mbs"]) * ranks
+        row.missing.remove("gbs")
+    length = start(source, SEQUENCES)
+    if length is not None and "seq_len" in row.missing:
+        args["seq_length"] = length
+        row.missing.remove("seq_len")
     if raw["etp"]:
         args["expert_tensor_parallel_size"] = int(raw["etp"])
     elif raw["ep"] not in ("", "1"):
@@ -247,6 +183,12 @@ def _degrees(raw: dict[str, str], args: dict[str, Any], row: Row, source: str) -
         row.missing.append("gpu")
 
 
+def _fills(raw: dict[str, str]) -> bool:
+    """Whether data, sharding and tensor degrees alone make up all GPUs, so that nothing is left for a pipeline."""
+    found = re.fullmatch(r"DP(\d+) FSDP(\d+)", raw["dp_shard"])
+    return found is not None and int(found[1]) * int(found[2]) * int(raw["tp"] or 1) == int(raw["num_gpus"])
+
+
 def _precision(raw: dict[str, str], args: dict[str, Any], row: Row) -> None:
     found = PRECISIONS.get(raw["precision"].lower())
     if not raw["precision"]:
@@ -258,11 +200,18 @@ def _precision(raw: dict[str, str], args: dict[str, Any], row: Row) -> None:
         args.update(found)
         args.setdefault("bf16", not args.get("fp16"))
     sharding = raw["dp_shard"].lower()
+    if sharding.startswith("zero1=") and sharding != "zero1=-1":  # InternEvo: shards of so many ranks
+        ranks = int(raw["num_gpus"]) // (int(raw["tp"] or 1) * int(raw["pp"] or 1))
+        args["num_distributed_optimizer_instances"] = max(ranks // int(sharding[6:]), 1)
     if sharding.startswith(("zero1", "fsdp1 ")) or raw["dist_opt"] == "yes":
         args["use_distributed_optimizer"] = True
     elif sharding.startswith("zero0"):
         args["use_distributed_optimizer"] = False
     elif sharding.startswith(("fsdp", "full_shard", "zero3", "hsdp")):
+        args.update(FSDP)
+        if sharding.startswith("hsdp"):  # a replica a node
+            args["data_parallel_replicate_degree"] = int(raw["num_gpus"]) // 8
+    elif sharding.startswith("dp") and "fsdp1" not in sharding:
         args.update(FSDP)
 
 
