@@ -20,6 +20,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
     (tmp_path / ".git").mkdir()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)  # it chooses the default format
     forget_settings()
     return tmp_path
 
