@@ -21,77 +21,25 @@ from primus_lint.ir.run import (
     Schedule,
     Target,
 )
+from primus_lint.lower.megatron.kinds import calculable
+from primus_lint.schedules.names import PRIMUS_ALGORITHMS
 
 if TYPE_CHECKING:
     from primus_lint.lower.megatron.namespace import Namespace
     from primus_lint.readers.document import Section
 
-_PIPELINE_ALGORITHMS = {
-    "1f1b": "1f1b",
-    "1f1b-interleaved": "interleaved",
-    "zero-bubble": "zb-h1",
-    "zero-bubble-heuristic": "zb-heuristic",
-    "zbv-formatted": "zbv",
-    "v-half": "v-half",
-    "v-min": "v-min",
-}
-
-
-# Numbers that the ledger and the projection calculate with: as text (`1e3`, "2"), lists or dates they leave no recipe.
-_NUMBERS = (
-    "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels",
-    "vocab_size", "make_vocab_size_divisible_by", "seq_length", "max_position_embeddings", "micro_batch_size",
-    "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-    "expert_model_parallel_size", "expert_tensor_parallel_size", "num_experts", "moe_router_topk",
-    "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "moe_expert_capacity_factor",
-    "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage", "recompute_num_layers",
-    "microbatch_group_size_per_vp_stage", "mtp_num_layers", "num_distributed_optimizer_instances",
-    "data_parallel_replicate_degree", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
-    "ddp_bucket_size", "turbo_sync_free_moe_stage", "turbo_deepep_num_cu",
-)  # fmt: skip
-
-
-def _is_number(value: object) -> bool:
-    """Whether a value can be calculated with, or is unset: a number, or an array of them."""
-    return value is None or isinstance(value, (int, float)) or hasattr(value, "dtype")
-
 
 def build_run(v: Namespace, section: Section, target: Target, version: str, framework: str) -> Run | None:
     """The typed recipe, or None when a needed size is missing or of a wrong kind (the rules say which)."""
-    if not all(_is_number(v.get(key)) for key in _NUMBERS):
-        return None
     try:
+        if not calculable(v):
+            return None
         return _build(v, section, target, version, framework)
     except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError, IndexError, OverflowError):
         return None
 
 
-_WHOLE = (
-    "num_layers", "hidden_size", "num_attention_heads", "groups", "head_dim", "ffn", "tp", "pp", "cp", "ep", "etp", "vpp",
-    "mbs", "seq", "vpp_group", "make_vocab_size_divisible_by",
-)  # fmt: skip
-_DTYPES = ("main_params_dtype", "main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
-
-
-def _require_kinds(v: Namespace) -> None:
-    """Every size is a positive whole number (or an array), every state dtype a known one. Raises TypeError, ValueError."""
-    for name in _WHOLE:
-        value = v[name]
-        if isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "dtype")):
-            raise TypeError(f"{name} is {value!r}")
-        if isinstance(value, int) and not 0 < value < 1 << 40:
-            raise ValueError(f"{name} is {value}")
-    for name in _DTYPES:
-        if v.get(name) not in (None, "fp32", "fp16", "bf16", "fp8"):
-            raise ValueError(f"{name} is {v.get(name)!r}")
-    for name in ("vocab_size", "num_experts", "global_batch_size", "recompute_num_layers", "moe_router_topk"):
-        value = v.get(name)
-        if value is not None and (isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "dtype"))):
-            raise TypeError(f"{name} is {value!r}")
-
-
 def _build(v: Namespace, section: Section, target: Target, version: str, framework: str) -> Run | None:
-    _require_kinds(v)
     moe = _moe(v)
     if moe is not None and len(moe.layer_is_moe) != v["num_layers"]:
         return None
@@ -232,7 +180,7 @@ def _schedule(v: Namespace) -> Schedule:
     kind = "none" if pp == 1 else ("interleaved" if vpp > 1 else "1f1b")
     if v.get("patch_primus_pipeline"):
         runtime = "primus-pipeline"
-        kind = "none" if pp == 1 else _PIPELINE_ALGORITHMS.get(v.get("pp_algorithm") or "", kind)
+        kind = "none" if pp == 1 else PRIMUS_ALGORITHMS.get(v.get("pp_algorithm") or "", kind)
     elif v.get("patch_zero_bubble"):
         runtime = "zero-bubble"
         if pp > 1:
@@ -400,5 +348,3 @@ def _not_modelled(v: Namespace) -> tuple[str, ...]:
     if v.get("enable_mhc_connections"):
         out.append("hyper-connections: not accounted")
     return tuple(out)
-
-
