@@ -211,7 +211,9 @@ class Base:
         import tempfile
 
         folder = tempfile.mkdtemp(prefix="primus-lint-base-")
-        names = self._git("ls-tree", "-r", "-z", "--name-only", self.commit).decode("utf-8", "surrogateescape").split("\0")
+        names = (
+            self._git("ls-tree", "-r", "-z", "--name-only", self.commit).decode("utf-8", "surrogateescape").split("\0")
+        )
         globs = [f":(glob)**/*{end}" for end in (".yaml", ".yml") if any(name.endswith(end) for name in names)]
         data = self._git("archive", "--format=tar", self.commit, "--", *globs)
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:

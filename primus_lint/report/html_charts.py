@@ -125,9 +125,7 @@ def _row(drawing: Drawn, rank: int, makespan_s: float) -> str:
             f"<title>{event.kind} micro-batch {event.microbatch}{f', chunk {event.chunk}' if drawing.kind != '1f1b' else ''}: "
             f"{seconds(end_s - start_s)}</title></rect>"
         )
-    return (
-        f'<svg viewBox="0 0 1000 18" preserveAspectRatio="none" role="img" aria-label="rank {rank}">{"".join(shapes)}</svg>'
-    )
+    return f'<svg viewBox="0 0 1000 18" preserveAspectRatio="none" role="img" aria-label="rank {rank}">{"".join(shapes)}</svg>'
 
 
 def _shade(kind: str, chunk: int) -> str:

@@ -63,7 +63,9 @@ def _case(finding: Finding, checked: Checked, path: str) -> tuple[str, str]:
 def _escaped(text: str) -> str:
     """XML text; characters that XML 1.0 cannot hold become U+FFFD."""
     legal = "".join(
-        char if char in "\t\n\r" or " " <= char <= "\ud7ff" or "\ue000" <= char <= "\ufffd" or char > "\uffff" else "\ufffd"
+        char
+        if char in "\t\n\r" or " " <= char <= "\ud7ff" or "\ue000" <= char <= "\ufffd" or char > "\uffff"
+        else "\ufffd"
         for char in text
     )
     return legal.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -51,7 +51,12 @@ def comparison_table(report: Report) -> list[str]:
     """Before and after of every recipe that changed against the base."""
     if not report.comparisons:
         return [f"No recipe changed against `{report.base}`."]
-    lines = [f"Changed against `{report.base}`:", "", "| recipe | tokens/s/GPU | headroom | |", "| --- | --- | --- | --- |"]
+    lines = [
+        f"Changed against `{report.base}`:",
+        "",
+        "| recipe | tokens/s/GPU | headroom | |",
+        "| --- | --- | --- | --- |",
+    ]
     for item in report.comparisons:
         speed, headroom = item.cells()
         lines.append(f"| `{relative(item.path, report.root)}` | {speed} | {headroom} | {item.verdict} |")
@@ -128,7 +133,14 @@ def _diffs(report: Report, limit_bytes: int) -> list[str]:
     for path, diff in report.diffs.items():
         if len(diff.encode()) <= limit_bytes:
             limit_bytes -= len(diff.encode())
-            lines += [f"`{relative(path, report.root)}` as `--fix` writes it:", "", "```diff", diff.rstrip("\n"), "```", ""]
+            lines += [
+                f"`{relative(path, report.root)}` as `--fix` writes it:",
+                "",
+                "```diff",
+                diff.rstrip("\n"),
+                "```",
+                "",
+            ]
     return lines
 
 

@@ -53,9 +53,7 @@ def drawn(subject: Subject, most_events: int) -> Drawn | None:
             continue
         forward = [[float(stage.forward_s) for stage in row] for row in stages]
         weight = [[float(stage.weight_s) for stage in row] for row in stages]
-        backward = [
-            [float(stage.backward_s + (0.0 if split else stage.weight_s)) for stage in row] for row in stages
-        ]
+        backward = [[float(stage.backward_s + (0.0 if split else stage.weight_s)) for stage in row] for row in stages]
         timeline = simulate(order, forward, backward, weight)
         return Drawn(kind, events, timeline, shown, of, [float(seconds) for seconds in projection.per_stage_s])
     return None

@@ -62,12 +62,26 @@ def process_events(subject: Subject, drawing: Drawn, process: int, name: str) ->
                 held += 1 if event.kind == "F" else -1
                 at_s = start_s if event.kind == "F" else end_s
                 events.append(
-                    {"name": f"held by rank {rank}", "ph": "C", "ts": at_s * 1e6, "pid": process, "args": {"chunks": held}}
+                    {
+                        "name": f"held by rank {rank}",
+                        "ph": "C",
+                        "ts": at_s * 1e6,
+                        "pid": process,
+                        "args": {"chunks": held},
+                    }
                 )
         at_s = float(drawing.timeline.makespan_s)
         for part, seconds in once_a_step(subject, at_s) if drawing.shown == drawing.of else ():
             events.append(
-                {"name": part, "cat": "step", "ph": "X", "ts": at_s * 1e6, "dur": seconds * 1e6, "pid": process, "tid": rank}
+                {
+                    "name": part,
+                    "cat": "step",
+                    "ph": "X",
+                    "ts": at_s * 1e6,
+                    "dur": seconds * 1e6,
+                    "pid": process,
+                    "tid": rank,
+                }
             )
             at_s += seconds
     return events

@@ -17,7 +17,17 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 # Section 4.4 (and 4.3 for memory and time) of the contracts, written down once more.
 TOP = {"version", "tool", "assumed", "files", "findings", "summary"}
-FILE = {"path", "format", "framework", "framework_version", "target", "legal_world_sizes", "memory", "time", "not_modelled"}
+FILE = {
+    "path",
+    "format",
+    "framework",
+    "framework_version",
+    "target",
+    "legal_world_sizes",
+    "memory",
+    "time",
+    "not_modelled",
+}
 FINDING = {
     "code", "name", "severity", "confidence", "catalogue_ids", "message", "path", "key_path", "span", "related",
     "fingerprint", "suppressed", "fixes",
@@ -83,7 +93,9 @@ def test_examples_follow_the_schema(git_repo: Path, report: Any, lint: Any) -> N
     lint("--update-baseline", OOM)
     text = (git_repo / CLEAN).read_text()
     (git_repo / CLEAN).write_text(text.replace("micro_batch_size: 2", "micro_batch_size: 1"))
-    (git_repo / ILLEGAL).write_text("# primus-lint: file-ignore[layers-divide-pipeline] known\n" + (git_repo / ILLEGAL).read_text())
+    (git_repo / ILLEGAL).write_text(
+        "# primus-lint: file-ignore[layers-divide-pipeline] known\n" + (git_repo / ILLEGAL).read_text()
+    )
     (git_repo / "configs" / "broken.yaml").write_text("modules:\n  pre_trainer:\n   a: 1\n  b\n")
     data = report("--baseline", "--base", "HEAD", "configs")
     assert problems(data) == []
