@@ -80,9 +80,24 @@ def uses_fp8(run: Run, layer: int) -> bool:
     return precision.bf16_layers_at_start <= layer < run.model.num_layers - precision.bf16_layers_at_end
 
 
-def layer(context: Context, moe: bool) -> Layer:
-    """One decoder layer of a kind. The host runs ahead of the device through the whole layer, except where it must read
-    the number of tokens of each expert back before it can go on (`dropless` dispatch): there it starts anew."""
+def layer(context: Context, moe: bool, priced: dict[Any, Any] | None = None) -> Layer:
+    """One decoder layer of a kind; `priced`: see `LayerTable`."""
+    key = (moe, context.fp8)
+    if priced is None:
+        block, feed_forward = halves(context, moe)
+    else:
+        if key not in priced:
+            priced[key] = halves(context, moe)
+        block, feed_forward = priced[key]
+    return Layer(block, selective(context, moe, feed_forward))
+
+
+def halves(context: Context, moe: bool) -> tuple[Block, Block]:
+    """A whole decoder layer, and its MLP or mixture of experts alone.
+
+    The host runs ahead of the device through the whole layer, except where it must read the number of tokens of each
+    expert back before it can go on (`dropless` dispatch): there it starts anew.
+    """
     block = compute.attention_half(context)
     feed_forward = compute.expert_half(context) if moe else compute.mlp_half(context)
     if moe and synchronises(context.run):
@@ -94,7 +109,7 @@ def layer(context: Context, moe: bool) -> Layer:
     else:
         block.merge(feed_forward)
         context.device.host_bound(context.run, block)
-    return Layer(block, selective(context, moe, feed_forward))
+    return block, feed_forward
 
 
 def synchronises(run: Run) -> bool:
@@ -151,11 +166,16 @@ def recomputed_layers(recompute: Recompute, layers: tuple[int, ...], start: int,
 
 
 class LayerTable:
-    """Prices each kind of layer, and each kind of stage, once and on demand."""
+    """Prices each kind of layer, and each kind of stage, once and on demand.
 
-    __slots__ = ("contexts", "device", "layers", "place", "run", "stages")
+    `priced` keeps the prices of layers, embedding and head for other recipes that differ from this one in the pipeline
+    split, the form of recomputation and the sharding of the optimizer alone (the search shares it over many).
+    """
 
-    def __init__(self, run: Run, device: Device, place: Placement) -> None:
+    __slots__ = ("contexts", "device", "layers", "place", "priced", "run", "stages")
+
+    def __init__(self, run: Run, device: Device, place: Placement, priced: dict[Any, Any] | None = None) -> None:
+        self.priced = {} if priced is None else priced
         self.run = run
         self.device = device
         self.place = place
@@ -180,7 +200,7 @@ class LayerTable:
             moe, fp8 = kind
             context = self.contexts[fp8]
             if self.device.measured is None:
-                self.layers[kind] = layer(context, moe)
+                self.layers[kind] = layer(context, moe, self.priced)
             else:
                 from primus_lint.projection import upscale
 
@@ -192,7 +212,10 @@ class LayerTable:
         context = self.contexts[False]
         build = compute.embedding if kind == "embedding" else compute.head
         if self.device.measured is None:
-            return build(context)
+            if kind not in self.priced:
+                self.priced[kind] = build(context)
+            found: Block | None = self.priced[kind]
+            return found
         from primus_lint.projection import upscale
 
         return upscale.end(context, kind, build)

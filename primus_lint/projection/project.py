@@ -105,29 +105,31 @@ def project(
     node: NodeType | None = None,
     ledger: Any = None,
     factors: Mapping[str, float] | None = None,
+    priced: dict[Any, Any] | None = None,
 ) -> Projection | None:
     """Seconds of one step of a legal recipe; None when `why_not(run)` gives a reason.
 
     `accelerator` and `node` are entries of hardware_db (`node` None: the accelerator's usual one with the target's GPUs
-    per node). `factors` multiply the seconds of a class of operation, see `calibrate`. Sizes that do not divide (an
-    illegal recipe) give a meaningless number or None, never an exception: legality is decided elsewhere.
+    per node). `factors` multiply the seconds of a class of operation, see `calibrate`. `priced` may be shared between
+    recipes, see `LayerTable`. Sizes that do not divide (an illegal recipe) give a meaningless number or None, never an
+    exception: legality is decided elsewhere.
     """
     from primus_lint.projection.device import Device
 
     if why_not(run) is not None or accelerator is None:
         return None
     try:
-        return project_on(run, Device(accelerator, node, run, factors))
+        return project_on(run, Device(accelerator, node, run, factors), priced)
     except (ArithmeticError, TypeError, ValueError):
         return None  # sizes of a wrong kind or beyond floating point: the rules that read them say so
 
 
-def project_on(run: Run, device: Device) -> Projection:
+def project_on(run: Run, device: Device, priced: dict[Any, Any] | None = None) -> Projection:
     """`project` on an already built device (the search builds one for a whole grid)."""
     parallel, batch = run.parallel, run.batch
     assert parallel.stages is not None
     where = place(parallel, device.domain_gpus)
-    table = LayerTable(run, device, where)
+    table = LayerTable(run, device, where, priced)
     stages = tuple(tuple(table.stage(chunk) for chunk in row) for row in parallel.stages)
     link = device.send_between_stages(_boundary_bytes(run), where)
     if run.schedule.kind in FOLDED and len(stages[0]) == 2:  # rank r owns stages r and 2*pp-1-r
