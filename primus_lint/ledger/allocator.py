@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import maximum, round_up, where
+from primus_lint.formula import ceil_div, maximum, round_up, where
 
 if TYPE_CHECKING:
     from primus_lint.ledger.optimizer import StateBytes
@@ -37,7 +37,7 @@ def slack_bytes(size_bytes: Any) -> Any:
     packed = where(left <= MIB, left // maximum(per_segment, 1), 0)
     tail = -size % SMALL_SEGMENT_BYTES
     alone = where(tail <= MIB, tail, 0)
-    return where(size <= MIB, 0, where(size < 10 * MIB, packed, alone))
+    return size - size_bytes + where(size <= MIB, 0, where(size < 10 * MIB, packed, alone))
 
 
 def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, index: Any) -> Any:
@@ -70,7 +70,7 @@ def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, index: Any)
             if width:
                 each = each + slack_bytes(numel * width)
         owned, real = shares[expert]
-        total = total + count * each * owned // maximum(real, 1)
+        total = total + ceil_div(count * each * owned, maximum(real, 1))
     return total
 
 
