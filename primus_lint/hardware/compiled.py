@@ -15,10 +15,11 @@ from typing import Any
 from primus_lint import resources
 
 UNITS = {
-    "B": 1, "GB": 10**9, "GiB": 2**30, "GB/s": 1e9, "TB/s": 1e12, "TFLOP/s": 1e12, "us": 1e-6, "share": 1.0, "count": 1,
+    "B": 1, "GB": 10**9, "GiB": 2**30, "GB/s": 1e9, "TB/s": 1e12, "TFLOP/s": 1e12, "us": 1e-6, "W": 1.0, "share": 1.0,
+    "count": 1,
 }  # fmt: skip
 BASE_UNITS = {
-    "B": "B", "GB": "B", "GiB": "B", "GB/s": "B/s", "TB/s": "B/s", "TFLOP/s": "FLOP/s", "us": "s", "share": "share",
+    "B": "B", "GB": "B", "GiB": "B", "GB/s": "B/s", "TB/s": "B/s", "TFLOP/s": "FLOP/s", "us": "s", "W": "W", "share": "share",
     "count": "count",
 }  # fmt: skip
 NAME, FULL_NAME = "hardware.json", "hardware_full.json"

@@ -111,13 +111,22 @@ class _Resolver:
         }
 
     def clock(self, name: str, other: str) -> float:
-        """Best matmul over peak of an accelerator, over that of a relative; 1 where one of them is not known."""
-        shares = []
-        for entry in (self.accelerators[name], self.accelerators[other]):
-            if "bf16" not in entry["achievable"]:
-                return 1.0
-            shares.append(base(entry["achievable"]["bf16"]) / base(entry["peak"]["bf16"]))
-        return float(shares[0] / shares[1])
+        """Sustained clock of an accelerator over that of a relative: of best matmul over peak, else of power over peak to
+        an exponent; 1 where neither is known of both, and on the A100, which its power does not bound."""
+        entries = self.accelerators[name], self.accelerators[other]
+        best = [entry["achievable"].get("bf16") for entry in entries]
+        if None not in best:
+            return self._over_peak(best[0], entries[0]) / self._over_peak(best[1], entries[1])
+        power = [entry.get("power") for entry in entries]
+        if None in power or entries[0]["arch"] in self.policy["not_power_bound"]:
+            return 1.0
+        ratio = self._over_peak(power[0], entries[0]) / self._over_peak(power[1], entries[1])
+        return float(ratio ** base(self.policy["power_exponent"]))
+
+    @staticmethod
+    def _over_peak(fact: dict[str, Any] | None, entry: dict[str, Any]) -> float:
+        assert fact is not None
+        return float(base(fact) / base(entry["peak"]["bf16"]))
 
     def transferred(self, rate: Rate) -> Rate:
         wider = self.policy["bands"]["transferred"]

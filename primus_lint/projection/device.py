@@ -12,6 +12,7 @@ from primus_lint.hardware import collectives, node_type, rates
 from primus_lint.measure import where as store
 from primus_lint.projection import cost
 from primus_lint.projection.placement import Group, boundary_crosses_node
+from primus_lint.projection.shapes import single_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,7 +111,7 @@ class Device:
             kind = cost.GEMM
             times = list(rates.linear_times_s(acc, name, gemm.m, gemm.k, gemm.n))
         if self.measured is not None:
-            times = self.measured.products(gemm, name, times)
+            times = self.measured.products(gemm, name, single_kernel(self.run), times)
         forward, dgrad, wgrad = (self._pair(kind, seconds) for seconds in times)
         return forward, dgrad, wgrad
 
@@ -120,7 +121,9 @@ class Device:
         share: Any = 0.5
         if window is not None and window[0] >= 0:
             span = minimum(window[0] + 1, shape.seq_length)
-            share = span / shape.seq_length * (1 - span / (2 * shape.seq_length))
+            inside = span / shape.seq_length * (1 - span / (2 * shape.seq_length))
+            whole = unwindowed(run)
+            share = inside * (1 - whole) + 0.5 * whole
         pairs = []
         for direction in ("forward", "backward"):
             seconds = rates.attention_time_s(
@@ -269,6 +272,17 @@ def known_or(found: Pair, modelled: Pair) -> Pair:
     """What was measured, and the model where that is NaN."""
     known = found[0] == found[0]
     return where(known, found[0], modelled[0]), where(known, found[1], modelled[1])
+
+
+def unwindowed(run: Run) -> float:
+    """Share of the layers that attend to the whole sequence although the model has a window: every n-th one, or the zeros
+    of a list (`window_attn_skip_freq`). Layers are priced at the mean."""
+    skipped = run.args.get("window_attn_skip_freq")
+    if isinstance(skipped, int) and not isinstance(skipped, bool) and skipped > 0:
+        return 1 / skipped
+    if isinstance(skipped, (list, tuple)) and skipped:
+        return sum(1 for item in skipped if not item) / len(skipped)
+    return 0.0
 
 
 def distinct(bins: Any, draws: int) -> Any:

@@ -14,7 +14,9 @@ MODELS: dict[str, str | dict[str, Any]] = {
     "LLAMA3_8B": "llama3-8b", "LLAMA3-8B": "llama3-8b", "Llama3-8B": "llama3-8b", "Llama-3-8B": "llama3-8b",
     "llama3_8B": "llama3-8b", "Llama-3.1-8B": "llama3.1-8b", "Llama-3.1-70B": "llama3.1-70b",
     "LLAMA3.1_405B": "llama3.1-405b", "Llama-3.1-405B": "llama3.1-405b", "Llama-3.2-1B": "llama3.2-1b",
-    "llama3.3_70B": "llama3.3-70b", "GPT OSS 120B": "gpt-oss-120b", "Qwen3_30B_a3B": "qwen3-30b-a3b",
+    "llama3.3_70B": "llama3.3-70b",
+    "GPT OSS 120B": {"like": "gpt-oss-120b", "window_attn_skip_freq": 2},  # every other layer has the window
+    "Qwen3_30B_a3B": "qwen3-30b-a3b",
     "Qwen3_30B_a3B (tokendrop)": "qwen3-30b-a3b", "Qwen3_235B_a22B": "qwen3-235b-a22b",
     "Qwen3_235B_a22B (tokendrop)": "qwen3-235b-a22b", "GPT3-175B": "gpt3-175b", "GPT 175B": "gpt3-175b",
     "LLAMA2-7B": "llama2-7b", "Llama2-7B": "llama2-7b", "llama2_7B": "llama2-7b", "Llama-2 7B": "llama2-7b",
@@ -31,15 +33,16 @@ MODELS: dict[str, str | dict[str, Any]] = {
     "Llama2-34B": {"like": "llama2-7b", "num_layers": 48, "hidden_size": 8192, "num_attention_heads": 64,  # Code Llama 34B
                    "group_query_attention": True, "num_query_groups": 8, "ffn_hidden_size": 22016, "vocab_size": 32000},
     # NeMo launcher, conf/training/gpt3 and nemotron: layers, hidden size, heads; 4h; vocabularies of 51,200 and 256,000
-    "GPT3-5B": {"like": "gpt3-175b", "num_layers": 24, "hidden_size": 4096, "num_attention_heads": 32},
-    "GPT3-20B": {"like": "gpt3-175b", "num_layers": 44, "hidden_size": 6144, "num_attention_heads": 48},
+    "GPT3-5B": {"like": "gpt3-175b", "num_layers": 24, "hidden_size": 4096, "num_attention_heads": 32, "ffn_hidden_size": 16384},
+    "GPT3-20B": {"like": "gpt3-175b", "num_layers": 44, "hidden_size": 6144, "num_attention_heads": 48, "ffn_hidden_size": 24576},
     "Nemotron-8B": {"like": "nemotron4-340b", "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
                     "ffn_hidden_size": 16384, "group_query_attention": False, "num_query_groups": 32, "kv_channels": 128},
     "Nemotron-22B": {"like": "nemotron4-340b", "num_layers": 40, "hidden_size": 6144, "num_attention_heads": 48,
                      "ffn_hidden_size": 24576, "group_query_attention": False, "num_query_groups": 48, "kv_channels": 128},
     # Paxml's GPT configurations (GPT-3 paper, table 2.1; 5B as NeMo's)
-    "GPT 126M": {"like": "gpt3-175b", "num_layers": 12, "hidden_size": 768, "num_attention_heads": 12},
-    "GPT 5B": {"like": "gpt3-175b", "num_layers": 24, "hidden_size": 4096, "num_attention_heads": 32},
+    "GPT 126M": {"like": "gpt3-175b", "num_layers": 12, "hidden_size": 768, "num_attention_heads": 12,
+                 "ffn_hidden_size": 3072, "num_query_groups": 12, "kv_channels": 64},
+    "GPT 5B": {"like": "gpt3-175b", "num_layers": 24, "hidden_size": 4096, "num_attention_heads": 32, "ffn_hidden_size": 16384},
 }  # fmt: skip
 MPT = {  # MPT model cards (llm-foundry scripts/train/yamls/pretrain): d_model, heads, layers
     "MPT-125m": (768, 12, 12), "MPT-350m": (1024, 16, 24), "MPT-760m": (1536, 12, 24), "MPT-1b": (2048, 16, 24),
@@ -82,7 +85,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "HF Ultra-Scale": {**APART, "sequence_parallel": True, "overlap_grad_reduce": True,
                        "accumulate_allreduce_grads_in_fp32": True},
     "MosaicML": {**FSDP, "grad_reduce_in_bf16": True},
-    "torchtitan": {**FSDP},
+    "torchtitan": {**FSDP, "sequence_parallel": True, "grad_reduce_in_bf16": False},
     "fms-fsdp": {**FSDP, "grad_reduce_in_bf16": True},
     "InternEvo": {**OVERLAP, **APART, "grad_reduce_in_bf16": True, "cross_entropy_loss_fusion": True,  # flash-attn's kernels
                   "cross_entropy_fusion_impl": "te", "apply_rope_fusion": True},
@@ -127,6 +130,9 @@ RECOMPUTE: dict[str, dict[str, Any]] = {
     # MaxText's policy keeps every product and attention's output; norms and activations are made again
     "minimal_flash": {"recompute_granularity": "selective", "recompute_modules": ["layernorm"]},
 }  # fmt: skip
+# torchtitan: every other layer, or every other product of every layer: about half of a forward again, either way
+HALVES = ("selective layer", "selective op", "selective(per-op SAC)")
+DEPTHS = {"Llama-2-13B": 40, "Llama-2-70B": 80, "Llama-3-8B": 32, "Llama-3-70B": 80, "Llama-3.1-8B": 32, "Llama-3.1-70B": 80}
 RECOMPUTE["full(activation checkpointing)"] = RECOMPUTE["full"]
 # Frameworks with states of their own (fp16 gradients, XLA, FSDP1): the ledger is Megatron's, so their memory is not scored
 OTHER_MEMORY = ("DeepSpeed", "nanotron", "MaxText", "FSDP", "InternEvo", "torchtune", "torchtitan", "XTuner")

@@ -12,9 +12,11 @@ from typing import Any
 
 from .ground_truth_bridge import settle
 from .ground_truth_facts import (
+    DEPTHS,
     FLASH_ATTENTION,
     FSDP,
     GPUS,
+    HALVES,
     LAYERS,
     MODELS,
     MPT,
@@ -217,7 +219,9 @@ def _precision(raw: dict[str, str], args: dict[str, Any], row: Row) -> None:
 
 def _recompute(raw: dict[str, str], args: dict[str, Any], row: Row) -> None:
     stated = RECOMPUTE.get(raw["recompute"])
-    if stated is not None:
+    if raw["recompute"] in HALVES and raw["model"] in DEPTHS:
+        args.update(RECOMPUTE["full"], recompute_method="block", recompute_num_layers=DEPTHS[raw["model"]] // 2)
+    elif stated is not None:
         args.update(stated)
     else:
         row.missing.append("recompute" if not raw["recompute"] else f"recompute ({raw['recompute']})")
@@ -230,5 +234,7 @@ def _features(raw: dict[str, str], args: dict[str, Any]) -> None:
         args.update(cross_entropy_loss_fusion=True, cross_entropy_fusion_impl="te")  # cumulative list of the blog
     if any(word in text for word in ("DeepEP", "SyncFree", "launch opt", "MBS14")):
         args.update(moe_token_dispatcher_type="flex", moe_enable_deepep=True)
+    if "async TP" in text:
+        args["tp_comm_overlap"] = True
     if any(word in text for word in ("SyncFree", "launch opt", "MBS14")):
         args.update(moe_permute_fusion=True)

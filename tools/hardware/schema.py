@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-Unit = Literal["B", "GB", "GiB", "GB/s", "TB/s", "TFLOP/s", "us", "share", "count"]
+Unit = Literal["B", "GB", "GiB", "GB/s", "TB/s", "TFLOP/s", "us", "W", "share", "count"]
 Kind = Literal["spec", "measured", "derived"]
 Dtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8", "fp4"]
 Vendor = Literal["amd", "nvidia"]
@@ -42,6 +42,7 @@ class Accelerator(Strict):
     visible_memory: Fact
     memory_bandwidth: Fact
     compute_units: Fact | None = None
+    power: Fact | None = None  # of the whole module, at its limit
     peak: dict[Dtype, Fact]
     achievable: dict[Dtype, Fact]
 
