@@ -1,0 +1,7 @@
+"""Bytes of TorchTitan recipes: the Llama 3 family under FSDP2, HSDP and tensor parallelism."""
+
+from __future__ import annotations
+
+from primus_lint.ledger.titan.build import ledger
+
+__all__ = ["ledger"]
