@@ -1,4 +1,5 @@
-"""Outside PyTorch: the runtime's context, the communicators' buffers (bands of the hardware database), DeepEP's."""
+"""Outside PyTorch: the runtime's context, the communicators' buffers (bands of the hardware database), DeepEP's and
+TransformerEngine's user buffers."""
 
 from __future__ import annotations
 
@@ -68,6 +69,21 @@ def _step(table: tuple[tuple[int, int], ...], ranks: Any) -> Any:
     return value
 
 
+USER_BUFFERS = (8, 4)  # gathers and scatters that TE 2.11 overlaps, each with a buffer
+
+
+def user_buffer_bytes(sizes: Sizes) -> Any:
+    """TransformerEngine's user buffers for `tp_comm_overlap`: one per overlapped product, tokens x hidden size, which
+    the driver allocates. Gathered inputs are in FP8 when the products are.
+
+    Source: TransformerEngine 2.11 `initialize_ub`, Megatron-LM `initialize_tp_communicators` (read, not measured).
+    """
+    gathers, scatters = USER_BUFFERS
+    wide = 1 if sizes.run.precision.fp8 is not None else sizes.act
+    on = sizes.run.kernels.tp_comm_overlap * (sizes.tp > 1)
+    return on * sizes.S * sizes.h * (gathers * wide + scatters * sizes.act)
+
+
 def outside(sizes: Sizes, memory: RankMemory, accelerator: Accelerator, groups: Any) -> None:
     """Add the items outside PyTorch and the band of the device bytes."""
     from primus_lint.hardware.runtime import runtime_bytes
@@ -83,5 +99,8 @@ def outside(sizes: Sizes, memory: RankMemory, accelerator: Accelerator, groups: 
     deepep = deepep_bytes(sizes)
     if sizes.run.model.moe is not None and sizes.run.model.moe.dispatcher == "flex":
         memory.items["DeepEP buffers"] = Item(deepep, DEVICE, "buffers and workspace", {}, "Primus-Turbo DeepEP Config")
-    memory.device_low_bytes = memory.peak_allocated_bytes + total_low + deepep
-    memory.device_high_bytes = memory.peak_reserved_bytes + total_high + deepep
+    user = user_buffer_bytes(sizes)
+    if sizes.run.kernels.tp_comm_overlap is not False:
+        memory.items["TE user buffers"] = Item(user, DEVICE, "buffers of tp_comm_overlap", {}, "TE initialize_ub")
+    memory.device_low_bytes = memory.peak_allocated_bytes + total_low + deepep + user
+    memory.device_high_bytes = memory.peak_reserved_bytes + total_high + deepep + user
