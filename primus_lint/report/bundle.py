@@ -87,14 +87,17 @@ class Report:
 
     def remarks(self) -> list[str]:
         """What a run says about itself: what was assumed, what the baseline no longer needs."""
-        assumed: dict[tuple[str, str], int] = {}
+        counts: dict[tuple[str, str], int] = {}
         for item in self.checked:
             for entry in item.assumed:
                 key = (f"{entry.what} {entry.value}", self.words(entry.source))
-                assumed[key] = assumed.get(key, 0) + 1
+                counts[key] = counts.get(key, 0) + 1
+        together: dict[tuple[str, int], list[str]] = {}
+        for (what, source), number in counts.items():
+            together.setdefault((source, number), []).append(what)
         lines = [
-            f"assumed {what} from {source}" + (f" ({number} files)" if number > 1 else "")
-            for (what, source), number in assumed.items()
+            f"assumed {', '.join(parts)} from {source}" + (f" ({number} files)" if number > 1 else "")
+            for (source, number), parts in together.items()
         ]
         if self.baseline is not None:
             lines += self.baseline.remarks()
