@@ -131,8 +131,10 @@ class Subject:
     @cached_property
     def computable(self) -> bool:
         """Whether memory and time mean something: a complete recipe whose grid, batch and layout are legal."""
+        if not self.modelled:
+            return False
         broken = any(f.severity == "error" and f.code[0] in GRID_FAMILIES for f in self.conditions)
-        return self.run is not None and not broken
+        return (self.run is not None or self.framework == "torchtitan") and not broken
 
     @cached_property
     def legal_world_sizes(self) -> list[int]:
@@ -142,7 +144,22 @@ class Subject:
 
     @cached_property
     def ledger(self) -> Ledger | None:
+        if self.framework == "torchtitan" and self.computable:
+            from primus_lint.ledger.titan import ledger
+
+            return ledger(self.lowered.namespace, self.accelerator) or None
         return ledger_of(self.run, self.accelerator) if self.computable else None
+
+    @cached_property
+    def not_modelled(self) -> tuple[str, ...]:
+        """What no figure of memory or time takes into account, or why there is none."""
+        if not self.modelled:
+            return (f"framework {self.section.framework}: keys and text are checked; memory and time are not modelled",)
+        if self.framework == "torchtitan":
+            from primus_lint.ledger.titan import open_points
+
+            return (*open_points(self.lowered.namespace), "torchtitan: time")
+        return tuple(self.run.not_modelled) if self.run is not None else ("the recipe is incomplete",)
 
     @cached_property
     def projection(self) -> Projection | None:

@@ -167,15 +167,15 @@ def _memory(checked: Checked, rank: int | None) -> int:
     from primus_lint.units import gib
 
     for subject in checked.subjects:
-        if subject.section.framework != "megatron" or subject.run is None:
-            click.echo("no memory account: the recipe is not modelled or incomplete", err=True)
+        if not subject.computable:
+            click.echo("no memory account: the recipe is not modelled, incomplete or illegal", err=True)
             return 2
         if subject.target.world_size is None:
             click.echo(f"give --nodes or --world-size; legal are {subject.legal_world_sizes}", err=True)
             return 2
         ledger = subject.ledger
         if ledger is None:
-            click.echo("no memory account: " + "; ".join(subject.run.not_modelled), err=True)
+            click.echo("no memory account: " + "; ".join(subject.not_modelled), err=True)
             return 2
         shown = [item for item in ledger.ranks if rank is None or item.pp_rank == rank]
         if not shown:
@@ -197,6 +197,6 @@ def _memory(checked: Checked, rank: int | None) -> int:
                 click.echo(f"  {label:34}{size:>18,} B  {gib(size)}")
             if account.peak_moment:
                 click.echo(f"  the peak is at: {account.peak_moment}")
-        for text in subject.run.not_modelled:
+        for text in subject.not_modelled:
             click.echo(f"not modelled: {text}")
     return 0

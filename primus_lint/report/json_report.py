@@ -89,10 +89,9 @@ def file_data(checked: Checked, root: str) -> dict[str, Any]:
         return data
     target = subject.target
     data["target"] = {"gpu": target.gpu, "world_size": target.world_size, "gpus_per_node": target.gpus_per_node}
-    if subject.section.framework != "megatron":
-        data["not_modelled"] = [f"framework {subject.section.framework}"]
+    data["not_modelled"] = list(subject.not_modelled)
+    if not subject.modelled:
         return data
-    data["not_modelled"] = list(subject.run.not_modelled) if subject.run else ["the recipe is incomplete"]
     if target.world_size is None:
         data["legal_world_sizes"] = subject.legal_world_sizes
     data["memory"] = memory_data(subject)

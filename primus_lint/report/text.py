@@ -133,9 +133,9 @@ def summary_lines(checked: Checked) -> list[str]:
 
 
 def subject_lines(subject: Subject) -> list[str]:
-    if subject.section.framework != "megatron":
-        return [f"framework {subject.section.framework}: keys and text are checked; memory and time are not modelled"]
-    if subject.run is None:
+    if not subject.modelled:
+        return list(subject.not_modelled)
+    if subject.framework != "torchtitan" and subject.run is None:
         return ["no memory or time: the recipe is incomplete"]
     parts = []
     if subject.target.world_size is None:
@@ -144,7 +144,7 @@ def subject_lines(subject: Subject) -> list[str]:
     else:
         parts.append(_memory(subject))
         parts.append(_time(subject))
-    for text in subject.run.not_modelled:
+    for text in subject.not_modelled:
         parts.append(f"not modelled: {text}")
     return ["; ".join(part for part in parts if part)]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from primus_lint.rules.finding import Finding
 
 # Which key to point at when a group of items is the largest: the first that the file sets.
-DRIVERS = {
+MEGATRON = {
     "static": (
         "pipeline_model_parallel_size", "expert_model_parallel_size", "tensor_model_parallel_size",
         "use_distributed_optimizer", "num_layers",
@@ -28,6 +28,13 @@ DRIVERS = {
     "transient": ("micro_batch_size", "seq_length", "cross_entropy_loss_fusion", "tensor_model_parallel_size"),
     "persistent": ("fp8", "pipeline_model_parallel_size", "expert_model_parallel_size"),
 }  # fmt: skip
+_BATCH = ("training.local_batch_size", "training.seq_len")
+TORCHTITAN = {
+    "static": ("parallelism.data_parallel_shard_degree", "parallelism.data_parallel_replicate_degree", "model.flavor"),
+    "activation": (*_BATCH, "activation_checkpoint.mode", "parallelism.tensor_parallel_degree"),
+    "transient": (*_BATCH, "compile.components", "parallelism.fsdp_reshard_after_forward"),
+    "persistent": _BATCH,
+}
 GROUP_WORDS = {
     "static": "weights, gradients and optimizer state",
     "persistent": "persistent buffers",
@@ -117,7 +124,7 @@ def fits_at_some_sizes(subject: Subject, accelerator: Accelerator, rule: dict[st
         f"legal on {words(too_small)} GPUs, but out of memory there on {accelerator.label} "
         f"({gib(rank.device_low_bytes)} at {too_small[-1]:,}); it fits from {first:,} GPUs on"
     )
-    yield make(rule, subject.lowered, message, driver_keys(rank), notes=(itemised(rank),))
+    yield make(rule, subject.lowered, message, driver_keys(rank, subject), notes=(itemised(rank),))
 
 
 def where(rank: RankMemory, ledger: Ledger) -> str:
@@ -125,11 +132,17 @@ def where(rank: RankMemory, ledger: Ledger) -> str:
     return "every rank" if stages == 1 else f"pipeline rank {rank.pp_rank} of {stages}"
 
 
-def driver_keys(rank: RankMemory) -> tuple[str, ...]:
+def drivers(subject: Subject) -> dict[str, tuple[str, ...]]:
+    """Group of items -> the keys that move it."""
+    return TORCHTITAN if subject.framework == "torchtitan" else MEGATRON
+
+
+def driver_keys(rank: RankMemory, subject: Subject) -> tuple[str, ...]:
     """The keys that move the largest group of a rank's items."""
-    largest = max(DRIVERS, key=lambda group: rank.total(group))
-    others = [key for group in DRIVERS if group != largest for key in DRIVERS[group]]
-    keys = list(DRIVERS[largest])
+    table = drivers(subject)
+    largest = max(table, key=lambda group: rank.total(group))
+    others = [key for group in table if group != largest for key in table[group]]
+    keys = list(table[largest])
     return tuple(keys + [key for key in others if key not in keys][:2])
 
 
@@ -146,17 +159,18 @@ def itemised(rank: RankMemory) -> str:
 
 
 def _finding(subject: Subject, rule: dict[str, Any], message: str, rank: RankMemory) -> Finding:
-    keys = driver_keys(rank)
-    largest = max(DRIVERS, key=lambda group: rank.total(group))
+    keys = driver_keys(rank, subject)
+    table = drivers(subject)
+    largest = max(table, key=lambda group: rank.total(group))
     section = subject.section
-    first = next((key for key in DRIVERS[largest] if _set_here(subject, key)), None)
+    first = next((key for key in table[largest] if _set_here(subject, key)), None)
     if first is not None:
         keys = (first, *(key for key in keys if key != first))
     label = f"{GROUP_WORDS[largest]}: {gib(rank.total(largest))}"
     notes = [itemised(rank)]
     if rank.peak_moment:
         notes.append(f"peak: {rank.peak_moment}")
-    for text in subject.run.not_modelled if subject.run else ():
+    for text in subject.not_modelled:
         notes.append(f"not modelled: {text}")
     assert section is not None
     labels = [(keys[0], label)]
