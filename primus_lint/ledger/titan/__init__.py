@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from primus_lint.ledger.titan.build import ledger
+from primus_lint.ledger.titan.build import ledger, open_points
 
-__all__ = ["ledger"]
+__all__ = ["ledger", "open_points"]

@@ -24,7 +24,7 @@ from primus_lint.ledger.result import (
     RankMemory,
 )
 from primus_lint.ledger.titan import activations, params
-from primus_lint.ledger.titan.sizes import Sizes, abstain, sizes_of
+from primus_lint.ledger.titan.sizes import Sizes, abstain, kernels_of, sizes_of
 
 if TYPE_CHECKING:
     from primus_lint.hardware import Accelerator
@@ -39,16 +39,23 @@ def ledger(v: Namespace, accelerator: Accelerator | None = None) -> Ledger | Abs
     if reasons:
         return Abstention(reasons)
     s = sizes_of(v)
-    open_points = []
-    if s.kernels.norm == "compiled":
-        open_points.append("what torch.compile keeps for the backward pass is estimated")
     even = all(
         p.rows % s.shard == 0 for g in (params.embedding(s), params.block(s), params.output(s)) for p in g.parameters
     )
     each = s.tp * s.replicate
     shards = [("all", 0, s.shard * each)] if even else [("first", 0, (s.shard - 1) * each), ("last", s.shard - 1, each)]
     ranks = tuple(account(s, v, *shard, accelerator) for shard in shards)
-    return Ledger(ranks, tuple(open_points))
+    return Ledger(ranks, open_points(v))
+
+
+def open_points(v: Namespace) -> tuple[str, ...]:
+    """What the account does not know, or why there is none (a missing world size apart)."""
+    reasons = abstain(v)
+    if reasons:
+        return tuple(reason for reason in reasons if "world size" not in reason)
+    if kernels_of(v).norm == "compiled":
+        return ("torchtitan: what torch.compile keeps for the backward pass is estimated",)
+    return ()
 
 
 def account(

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from primus_lint.formula import ceil_div, minimum
-
 if TYPE_CHECKING:
     from primus_lint.ledger.titan.sizes import Sizes
 
@@ -27,7 +25,7 @@ class Parameter(NamedTuple):
 
     def shard(self, ranks: int) -> int:
         """Elements that a rank stores, padding included."""
-        return ceil_div(self.rows, ranks) * self.columns
+        return -(-self.rows // ranks) * self.columns
 
     def gathered(self, ranks: int) -> int:
         """Elements of the gathered weight, padding included."""
@@ -35,8 +33,8 @@ class Parameter(NamedTuple):
 
     def owned(self, ranks: int, rank: int) -> int:
         """Real elements in a rank's shard."""
-        each = ceil_div(self.rows, ranks)
-        return max(minimum(each, self.rows - rank * each), 0) * self.columns
+        each = -(-self.rows // ranks)
+        return max(min(each, self.rows - rank * each), 0) * self.columns
 
 
 class Group(NamedTuple):

@@ -78,7 +78,7 @@ def abstain(v: Namespace) -> tuple[str, ...]:
         reasons.append(f"torchtitan {v['version']}: what it allocates is not known")
         return tuple(reasons)
     if v["world_size"] is None:
-        reasons.append("the world size is not known")
+        reasons.append("torchtitan: the world size is not known")
     for what, present in (
         ("pipeline parallelism", v["pp"] > 1),
         ("context parallelism", v["cp"] > 1),
