@@ -147,7 +147,8 @@ class Subject:
         if self.framework == "torchtitan" and self.computable:
             from primus_lint.ledger.titan import ledger
 
-            return ledger(self.lowered.namespace, self.accelerator) or None
+            account = ledger(self.lowered.namespace, self.accelerator)
+            return account if account else None
         return ledger_of(self.run, self.accelerator) if self.computable else None
 
     @cached_property
