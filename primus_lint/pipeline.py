@@ -145,10 +145,11 @@ class Subject:
     @cached_property
     def ledger(self) -> Ledger | None:
         if self.framework == "torchtitan" and self.computable:
+            from primus_lint.ledger import Ledger
             from primus_lint.ledger.titan import ledger
 
             account = ledger(self.lowered.namespace, self.accelerator)
-            return account if account else None
+            return account if isinstance(account, Ledger) else None
         return ledger_of(self.run, self.accelerator) if self.computable else None
 
     @cached_property
