@@ -75,7 +75,7 @@ def abstain(v: Namespace) -> tuple[str, ...]:
         )
         return tuple(reasons)
     if v["version"] != "v0.2.2":
-        reasons.append(f"torchtitan {v['version']}: what it allocates is not known")
+        reasons.append(f"torchtitan: memory of version {v['version']}")
         return tuple(reasons)
     if v["world_size"] is None:
         reasons.append("torchtitan: the world size is not known")
@@ -94,7 +94,7 @@ def abstain(v: Namespace) -> tuple[str, ...]:
         ("a vocabulary or width that tensor parallelism cuts unevenly", _uneven(v)),
     ):
         if present:
-            reasons.append(f"torchtitan: {what} is not modelled")
+            reasons.append(f"torchtitan: {what}")
     return tuple(reasons)
 
 
