@@ -8,7 +8,18 @@ from contextlib import suppress
 
 
 def main() -> None:
-    """Run the command line; exits with 0 (clean), 1 (findings) or 2 (could not check)."""
+    """Run the command line; exits with 0 (clean), 1 (findings) or 2 (could not check, a bug of ours included)."""
+    try:
+        run()
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.write("primus-lint: internal error: nothing that was not reported above was checked\n")
+        sys.exit(2)
+
+
+def run() -> None:
     from primus_lint.cli.options import COMMANDS, plain
 
     words = sys.argv[1:]
