@@ -24,7 +24,7 @@ from primus_lint.ledger.result import (
     RankMemory,
 )
 from primus_lint.ledger.titan import activations, params
-from primus_lint.ledger.titan.sizes import Sizes, abstain, kernels_of, sizes_of
+from primus_lint.ledger.titan.sizes import Kernels, Sizes, abstain, kernels_of, sizes_of
 
 if TYPE_CHECKING:
     from primus_lint.hardware import Accelerator
@@ -34,17 +34,28 @@ SOURCE = "torchtitan v0.2.2, torch FSDP2"
 
 
 def ledger(v: Namespace, accelerator: Accelerator | None = None) -> Ledger | Abstention:
-    """The account of a recipe in its namespace, or an `Abstention` that says why there is none."""
+    """The account of a recipe in its namespace, or an `Abstention` that says why there is none.
+
+    Without a compiled model the high estimate is that of RMSNorm in single operations: newer PyTorch fuses it.
+    """
     reasons = abstain(v)
     if reasons:
         return Abstention(reasons)
     s = sizes_of(v)
-    even = all(
-        p.rows % s.shard == 0 for g in (params.embedding(s), params.block(s), params.output(s)) for p in g.parameters
-    )
+    groups = (params.embedding(s), params.block(s), params.output(s))
+    even = all(parameter.rows % s.shard == 0 for group in groups for parameter in group.parameters)
     each = s.tp * s.replicate
     shards = [("all", 0, s.shard * each)] if even else [("first", 0, (s.shard - 1) * each), ("last", s.shard - 1, each)]
     ranks = tuple(account(s, v, *shard, accelerator) for shard in shards)
+    if s.kernels.norm == "fused":
+        wide = sizes_of(v, Kernels(norm="decomposed", flash_saved=True, loss=s.kernels.loss))
+        for rank, shard in zip(ranks, shards, strict=True):
+            upper = account(wide, v, *shard, accelerator)
+            rank.peak_reserved_bytes, rank.device_high_bytes = upper.peak_reserved_bytes, upper.device_high_bytes
+            reserve = rank.peak_reserved_bytes - rank.peak_allocated_bytes
+            rank.items["allocator"] = Item(
+                reserve, ALLOCATOR, "{v} B beyond the peak, with norms in single operations", {"v": reserve}, SOURCE
+            )
     return Ledger(ranks, open_points(v))
 
 
@@ -54,8 +65,8 @@ def open_points(v: Namespace) -> tuple[str, ...]:
     if reasons:
         return tuple(reason for reason in reasons if "world size" not in reason)
     if kernels_of(v).norm == "compiled":
-        return ("torchtitan: what torch.compile keeps for the backward pass is estimated",)
-    return ()
+        return ("torchtitan: what torch.compile keeps for the backward pass (estimated)",)
+    return ("torchtitan: whether PyTorch fuses RMSNorm (the high estimate: it does not)",)
 
 
 def account(
