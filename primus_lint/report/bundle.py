@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Checked
@@ -13,13 +13,16 @@ if TYPE_CHECKING:
     from primus_lint.rules.finding import Finding
 
 
-class Tuned(NamedTuple):
+class Tuned:
     """One recipe of a search. `kind`: "before", "chosen", "other"; `changes` in words."""
 
-    kind: str
-    tokens_per_s_per_gpu: float
-    device_high_bytes: int
-    changes: str
+    __slots__ = ("changes", "device_high_bytes", "kind", "tokens_per_s_per_gpu")
+
+    def __init__(self, kind: str, tokens_per_s_per_gpu: float, device_high_bytes: int, changes: str) -> None:
+        self.kind = kind
+        self.tokens_per_s_per_gpu = tokens_per_s_per_gpu
+        self.device_high_bytes = device_high_bytes
+        self.changes = changes
 
 
 class Report:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from primus_lint.rules.finding import Place
 
@@ -14,11 +14,14 @@ ALIKE = 3  # so many files must say the same before it is said once
 _SEVERITIES = ("error", "warning", "info")
 
 
-class Group(NamedTuple):
+class Group:
     """Findings of one cause. `cause` is the place in a preset or parent file that all of them come from, if there is one."""
 
-    cause: Place | None
-    members: list[tuple[Checked, Finding]]
+    __slots__ = ("cause", "members")
+
+    def __init__(self, cause: Place | None, members: list[tuple[Checked, Finding]]) -> None:
+        self.cause = cause
+        self.members = members
 
     @property
     def checked(self) -> Checked:

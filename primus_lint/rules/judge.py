@@ -82,7 +82,7 @@ def findings_of(subject: Subject) -> list[Finding]:
         keep_working_fixes(found, subject)
     for entry in catalogue.applicable(subject.framework, subject.version):
         module = "" if entry.check is None else entry.check.partition(":")[0]
-        if module in ("", "args", "document"):
+        if module in ("", "args", "document") or (module == "base" and subject.before is None):
             continue
         if module in ("memory", "throughput") and not subject.computable:
             continue
