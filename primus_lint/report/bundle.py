@@ -42,9 +42,7 @@ class Report:
         self.comparisons: list[Comparison] = []
         self.baseline: Used | None = None
         self.diffs: dict[str, str] = {}
-        self.tuned: dict[
-            str, list[tuple[float, str]]
-        ] = {}  # path -> (seconds a step, changed keys) of the best recipes
+        self.tuned: dict[str, list[Tuned]] = {}  # path -> the recipes that --fix weighed
         self._groups: list[Group] | None = None
 
     def all(self) -> list[tuple[Checked, Finding]]:
