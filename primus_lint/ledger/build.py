@@ -186,8 +186,10 @@ class _Parts:
         activations = found.activations
         self.activation_items(memory, chunks, kept, found, weighed.pending)
         weights = (stage.dense.real + stage.expert.real) * sizes.e
-        # the retained inputs are those of micro-batches in flight, counted with their activations
+        # retained inputs and dispatch are those of micro-batches in flight, counted with their activations
         retained = persistent.retained_input_bytes(sizes, chunks)
+        if sizes.run.recompute.granularity != "full":
+            retained = retained + persistent.retained_dispatch_bytes(sizes, persistent.moe_layers(sizes, chunks))
         moving = transients.pipeline_bytes(sizes) - retained
         if any(chunk.embedding or chunk.loss for chunk in chunks):
             moving = moving + transients.batch_bytes(sizes)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import maximum, where
+from primus_lint.formula import maximum, round_up, where
 from primus_lint.ledger import weight_copies
 from primus_lint.ledger.activations.attention import backend
+from primus_lint.ledger.activations.experts import received, rows
+from primus_lint.ledger.activations.router import logit_bytes
 from primus_lint.ledger.architecture import architecture
 
 if TYPE_CHECKING:
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 GROUPED_STREAMS = 4
 THREADS = 2  # forward and autograd thread: each has its own BLAS handle, hence its own workspace
-SMALL_BYTES = 7 * 512  # step counters, loss scale, RNG seeds: small tensors, one 512-byte block each
+BLOCK = 512  # the allocator's smallest block
+SMALL_BYTES = 7 * BLOCK  # step counters, loss scale, RNG seeds: small tensors, one 512-byte block each
 
 
 def te_workspace_bytes(sizes: Sizes) -> int:
@@ -79,17 +82,46 @@ def rope_table_bytes(sizes: Sizes) -> Any:
     return 0
 
 
-def global_buffer_bytes(sizes: Sizes, loss: bool) -> Any:
+def global_buffer_bytes(sizes: Sizes, moe: bool, loss: bool) -> Any:
     """Megatron's global buffer: the gathered input of a plain column-parallel linear (output layer, local layers) under
-    sequence parallelism, and the score matrix of local attention; the larger of the two."""
+    sequence parallelism, the tokens that the all-gather dispatcher gathers over its expert ranks, and the score matrix
+    of local attention; the largest of them."""
     run = sizes.run
     local = run.kernels.implementation == "local"
     out: Any = 0
     if loss or local:
         out = where(sizes.sp, sizes.S * sizes.h * sizes.act, 0)
+    if moe and run.model.moe is not None and run.model.moe.dispatcher == "allgather":
+        ranks = sizes.ep * sizes.etp
+        out = maximum(out, where(ranks > 1, sizes.T * ranks * sizes.h * sizes.act, 0))
     if local:
         out = maximum(out, sizes.mbs * sizes.Aq * (sizes.seq // sizes.cp) ** 2 * sizes.act)
     return out
+
+
+def retained_dispatch_bytes(sizes: Sizes, layers: int) -> Any:
+    """What the token dispatchers keep of the last micro-batch as attributes, for every MoE layer: routing map,
+    probabilities, row mapping. Primus-Turbo's keeps nothing past the combination."""
+    run = sizes.run
+    moe = run.model.moe
+    if moe is None or not layers or run.kernels.turbo_deepep:
+        return 0
+    T, E, K, local = sizes.T, sizes.E, sizes.K, sizes.local_experts
+    probs = logit_bytes(sizes, moe)
+    if moe.dispatcher == "allgather":
+        tokens = T * sizes.ep * sizes.etp
+        mapping = 4 * tokens * (2 * local + 1) if moe.permute_fusion else rows(sizes) * 8
+        parts = [tokens * local, rows(sizes) * probs, mapping, BLOCK]
+    elif moe.dispatcher == "alltoall":
+        mapping = 4 * T * (2 * E + 1) if moe.permute_fusion else T * K * 8
+        parts = [T * E, T * E * probs, mapping]
+    else:
+        tokens = received(sizes)
+        parts = [T * K * 4, T * K * 8, tokens * K * 8, tokens * local * 5, 4 * tokens * (2 * local + 1)]
+    total: Any = 0
+    for part in parts:
+        total = total + round_up(part, BLOCK)
+    return layers * total
 
 
 def retained_input_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
@@ -139,11 +171,15 @@ def moe_layers(sizes: Sizes, chunks: tuple[Chunk, ...]) -> int:
 
 def persistent(sizes: Sizes, chunks: tuple[Chunk, ...], segments: list[list[Segment]]) -> dict[str, tuple[Any, str]]:
     """Name -> (bytes, how) of everything above on one pipeline rank."""
-    moe = moe_layers(sizes, chunks) > 0
+    moe = moe_layers(sizes, chunks)
     loss = any(chunk.loss for chunk in chunks)
-    out = workspaces(sizes, moe, loss)
+    out = workspaces(sizes, moe > 0, loss)
     out["rope table"] = (rope_table_bytes(sizes), "sequence x rotated dimensions x 4 B")
-    out["global buffer"] = (global_buffer_bytes(sizes, loss), "gathered tokens x hidden, or local score matrix")
+    out["global buffer"] = (
+        global_buffer_bytes(sizes, moe > 0, loss),
+        "gathered tokens x hidden, or local score matrix",
+    )
+    out["retained dispatch"] = (retained_dispatch_bytes(sizes, moe), "maps and probabilities of the last micro-batch")
     out["retained pipeline inputs"] = (
         retained_input_bytes(sizes, chunks), "2 x tokens x hidden per chunk that receives its input",
     )  # fmt: skip

@@ -67,21 +67,22 @@ def dispatch(sizes: Sizes) -> Tensors:
 
 
 def _deepep(sizes: Sizes) -> Tensors:
-    """DeepEP: top-k indices, the handle (source rows, in-rank mask, send heads) and the fused permutation's row map.
-
-    R, the distinct tokens that a rank receives, is T*ranks*(1-(1-1/ranks)^K) for random routing, at most T*ranks.
-    """
-    run = sizes.run
-    T, K, local = sizes.T, sizes.K, sizes.local_experts
-    ranks = sizes.ep * sizes.etp
-    received = T * ranks
-    if run.kernels.sync_free_moe_stage < 2:
-        received = as_int(received * (1 - (1 - 1 / ranks) ** K))
+    """DeepEP: top-k indices, the handle (source rows, in-rank mask, send heads) and the fused permutation's row map."""
+    T, K, tokens = sizes.T, sizes.K, received(sizes)
     return {
         "dispatch.topk_index": 8 * T * K,
-        "dispatch.handle": 4 * received + 5 * T * ranks,
-        "dispatch.row_map": 4 * received * (2 * local + 1) + 4,
+        "dispatch.handle": 4 * tokens + 5 * T * sizes.ep * sizes.etp,
+        "dispatch.row_map": 4 * tokens * (2 * sizes.local_experts + 1) + 4,
     }
+
+
+def received(sizes: Sizes) -> Any:
+    """Distinct tokens that a rank receives from DeepEP: T*ranks*(1-(1-1/ranks)^K) for random routing; the worst case,
+    T*ranks, from Primus's sync-free stage 2 on."""
+    ranks = sizes.ep * sizes.etp
+    if sizes.run.kernels.sync_free_moe_stage >= 2:
+        return sizes.T * ranks
+    return as_int(sizes.T * ranks * (1 - (1 - 1 / ranks) ** sizes.K))
 
 
 def experts(sizes: Sizes, kind: Kind) -> Tensors:
