@@ -104,6 +104,12 @@ def fsdp(v: Namespace) -> Any:
     return v["dp_shard"] * v["cp"]
 
 
+@symbol(_EP, _ETP, *_GRID)
+def expert_fsdp(v: Namespace) -> Any:
+    """Ranks that the parameters of a rank's experts are sharded over."""
+    return v["fsdp"] * v["tp"] // (v["ep"] * v["etp"])
+
+
 @symbol("training.local_batch_size")
 def lbs(v: Namespace) -> Any:
     return v["training.local_batch_size"]
