@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import ceil_div, maximum, round_up, where
+from primus_lint.ledger import blocks
 
 if TYPE_CHECKING:
     from primus_lint.ledger.optimizer import StateBytes
@@ -40,11 +41,24 @@ def slack_bytes(size_bytes: Any) -> Any:
     return size - size_bytes + where(size <= MIB, 0, where(size < 10 * MIB, packed, alone))
 
 
-def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, index: Any) -> Any:
-    """Unsplit blocks of buffers, weights, main parameters and moments of a rank.
+def replay_shift_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool, slack: int) -> int:
+    """What the replayed blocks of one recipe hold more (or less) than `slack`, the average of `state_slack_bytes`."""
+    if not sizes.scalar or expandable(sizes):
+        return 0
+    moments = tuple(width for width in (state.exp_avg, state.exp_avg_sq) if width)
+    found = blocks.replayed(sizes, stage, state.main, moments, last)
+    return 0 if found is None else found - slack
+
+
+def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool) -> Any:
+    """Unsplit blocks of buffers, weights, main parameters and moments of a rank: the average of segments filled with
+    their like, the same for one recipe and for a grid. With expandable segments every block is split.
 
     With the distributed optimizer a rank has the tensors of its share of the parameters.
     """
+    if expandable(sizes):
+        return 0
+    index = (lambda grid: grid.last_index) if last else (lambda grid: 0)
     sharded = sizes.run.optimizer.sharding == "distributed"
     total: Any = 0
     shares = []

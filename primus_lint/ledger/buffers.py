@@ -199,6 +199,28 @@ def owned(buffer: Buffer, index: Any) -> Any:
     return total
 
 
+def shards(segments: list[Segment], expert: bool, buffer: Buffer, index: int) -> list[int]:
+    """The pieces of parameters that make up the slice of data-parallel rank `index`, in the order of the buffer.
+
+    Python integers only; `buffer` is the exact one of these segments.
+    """
+    out: list[int] = []
+    ends = list(buffer.ends)
+    bucket = start = position = 0
+    alignment = PARAM_ALIGNMENT if buffer.numel != buffer.unpadded else 1
+    for param in backwards(segments, expert):
+        begin = -(-position // alignment) * alignment
+        if begin + param.numel > ends[bucket]:
+            start = begin = ends[bucket]
+            bucket += 1
+        position = begin + param.numel
+        width = (ends[bucket] - start) // buffer.group
+        piece = min(position, start + (index + 1) * width) - max(begin, start + index * width)
+        if piece > 0:
+            out.append(piece)
+    return out
+
+
 def _slice(buffer: Buffer) -> Any:
     """Full slice, but never more than all real elements."""
     return minimum(ceil_div(buffer.numel, buffer.group), buffer.unpadded)

@@ -168,7 +168,8 @@ class _Parts:
         last = position == "last"
         items.update(optimizer.items(sizes, self.state, stage, dense, expert, last))
         items.update((name, item) for name, item in common.items() if item.group != STATIC)
-        slack = allocator.state_slack_bytes(sizes, stage, state, lambda grid: grid.last_index if last else 0)
+        slack = allocator.state_slack_bytes(sizes, stage, state, position != "first")
+        shift = allocator.replay_shift_bytes(sizes, stage, state, position != "first", slack)
         items["unsplit blocks"] = Item(
             slack, PERSISTENT, "what the blocks of weights, buffers and states hold beyond their tensors", {},
             "ledger: allocator",
@@ -180,7 +181,8 @@ class _Parts:
         gradients = sum(item.bytes for name, item in items.items() if name.startswith("gradients "))
         coming = sharding.coming_gradients_bytes(sizes, gradients)
         main_gradients = transients.main_gradient_bytes(sizes, owned)
-        steady = memory.steady_allocated_bytes = base - where(main_gradients > 0, coming, 0) + main_gradients
+        steady = base - where(main_gradients > 0, coming, 0) + main_gradients
+        memory.steady_allocated_bytes = steady + shift
         weighed = peak.weights(sizes, chunks, self.activations, stage)
         found = peak.peak(sizes, pp_rank, weighed)
         activations = found.activations
@@ -205,17 +207,23 @@ class _Parts:
             if sizes.scalar and value > highest:
                 memory.peak_moment = name
             highest = maximum(highest, value)
-        memory.peak_allocated_bytes = highest
+        memory.peak_allocated_bytes = highest + shift
+        if shift:
+            items["order of blocks"] = Item(
+                shift, PERSISTENT, "replayed blocks against their average", {}, "ledger: allocator"
+            )
         if not is_scalar(absent) or absent:
             items["gradients not made yet"] = Item(-absent, TRANSIENT, "of the only micro-batch", {}, "torch FSDP2")
         extra = maximum(highest - base - activations + absent, 0)
         items["transients"] = Item(extra, TRANSIENT, "{extra} B above the kept tensors ({moment})",
                                    {"extra": extra, "moment": memory.peak_moment}, "ledger: transients")  # fmt: skip
-        memory.peak_reserved_bytes = allocator.reserved(sizes, base, highest)
-        items["allocator"] = Item(memory.peak_reserved_bytes - highest, ALLOCATOR, "{v} B reserved beyond the peak",
-                                  {"v": memory.peak_reserved_bytes - highest}, "ledger: allocator")  # fmt: skip
+        memory.peak_reserved_bytes = maximum(allocator.reserved(sizes, base, highest), memory.peak_allocated_bytes)
+        beyond = memory.peak_reserved_bytes - memory.peak_allocated_bytes
+        items["allocator"] = Item(
+            beyond, ALLOCATOR, "{v} B reserved beyond the peak", {"v": beyond}, "ledger: allocator"
+        )
         memory.host_bytes = memory.total(HOST)
-        device.outside(sizes, memory, self.accelerator, self.groups)
+        device.outside(sizes, memory, self.accelerator, self.groups, highest)
         return memory
 
     def activation_items(

@@ -84,8 +84,8 @@ def user_buffer_bytes(sizes: Sizes) -> Any:
     return on * sizes.S * sizes.h * (gathers * wide + scatters * sizes.act)
 
 
-def outside(sizes: Sizes, memory: RankMemory, accelerator: Accelerator, groups: Any) -> None:
-    """Add the items outside PyTorch and the band of the device bytes."""
+def outside(sizes: Sizes, memory: RankMemory, accelerator: Accelerator, groups: Any, allocated: Any) -> None:
+    """Add the items outside PyTorch and the band of the device bytes, from what is `allocated` at the peak."""
     from primus_lint.hardware.runtime import runtime_bytes
 
     low, high = runtime_bytes(accelerator, 0)
@@ -102,5 +102,5 @@ def outside(sizes: Sizes, memory: RankMemory, accelerator: Accelerator, groups: 
     user = user_buffer_bytes(sizes)
     if sizes.run.kernels.tp_comm_overlap is not False:
         memory.items["TE user buffers"] = Item(user, DEVICE, "buffers of tp_comm_overlap", {}, "TE initialize_ub")
-    memory.device_low_bytes = memory.peak_allocated_bytes + total_low + deepep + user
+    memory.device_low_bytes = allocated + total_low + deepep + user
     memory.device_high_bytes = memory.peak_reserved_bytes + total_high + deepep + user
