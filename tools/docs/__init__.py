@@ -1,0 +1,1 @@
+"""What the documentation site generates: rule and hardware pages, references, and the output of shown commands."""
