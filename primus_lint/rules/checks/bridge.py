@@ -94,12 +94,7 @@ def refuses(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
 
 def recipe_name(subject: Subject) -> str | None:
     """`module:function` of the section; None when it names no recipe."""
-    module, flavor = subject.section.get("recipe"), subject.section.get("flavor")
-    if not isinstance(module, str) or not isinstance(flavor, str):
-        return None
-    for prefix in ("megatron.bridge.recipes.", "primus.backends.megatron_bridge.recipes."):
-        module = module.removeprefix(prefix)
-    return f"{module}:{flavor}"
+    return recipes.recipe_name(subject.section)
 
 
 def refused(subject: Subject) -> tuple[str, ...]:
