@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from primus_lint.ir.record import replace
-from primus_lint.ledger import ledger
+from primus_lint.ledger import Ledger, ledger
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Run
@@ -49,7 +49,7 @@ class Deviation(NamedTuple):
 def deviations(runs: list[Run]) -> dict[str, Deviation]:
     """Per figure, over all recipes of the grid. The figure of a recipe is the largest of its ranks."""
     together = ledger(stack(runs))
-    assert together, together.reasons
+    assert isinstance(together, Ledger), together.reasons
     out = {}
     for figure in FIGURES:
         grid: Any = 0
@@ -59,7 +59,7 @@ def deviations(runs: list[Run]) -> dict[str, Deviation]:
         alone = []
         for run in runs:
             found = ledger(run)
-            assert found, found.reasons
+            assert isinstance(found, Ledger), found.reasons
             alone.append(max(getattr(rank, figure) for rank in found.ranks))
         differences = [a - b for a, b in zip(grid, alone, strict=True)]
         fractions = [difference / b for difference, b in zip(differences, alone, strict=True)]
