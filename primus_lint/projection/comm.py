@@ -34,6 +34,13 @@ def hide(context: Context, into: Cost, kind: str, transfer: Pair, compute: Pair,
     into.add(cost.CONTENTION, (together * slowing, together * slowing))
 
 
+def runs_beside(run: Run) -> bool:
+    """Whether a collective that is issued before a product starts before it. With several hardware queues the product may
+    take all compute units first: Megatron-LM asks for one queue, which Blackwell no longer needs."""
+    arch = run.args.get("arch")
+    return run.args.get("env_CUDA_DEVICE_MAX_CONNECTIONS") == "1" or (isinstance(arch, int) and arch >= 10)
+
+
 def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pair, Pair, Pair]) -> None:
     """Collectives of a column- or row-parallel product (arXiv 1909.08053; sequence parallelism arXiv 2205.05198).
 
@@ -41,7 +48,7 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     beside the wgrad. Row: scatter-reduce the output forward, gather its gradient backward. Without sequence
     parallelism: all-reduce the output of rows forward and the input gradient of columns backward (beside the wgrad).
     `tp_comm_overlap` pipelines the collective with its own product in tp steps, so that one step stays exposed (all
-    of it otherwise).
+    of it otherwise). "Beside" needs a single hardware queue before Blackwell, see `runs_beside`.
     """
     run = context.run
     if gemm.parallel == "" or (is_scalar(run.parallel.tp) and run.parallel.tp == 1):
@@ -51,15 +58,16 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     gathered = 1 if context.fp8 and gemm.low_precision and run.kernels.implementation != "local" else size
     is_sp = _as_number(run.parallel.sequence_parallel)
     first = where(run.kernels.tp_comm_overlap, 1.0 / context.place.tp.size, 1.0)
+    alone = 0.0 if runs_beside(run) else where(run.kernels.tp_comm_overlap, 0.0, 1.0)
     width = gemm.k if gemm.parallel == "column" else gemm.n
     gather = _over_tokens(context, "all_gather", width * gathered, is_sp)
     scatter = _over_tokens(context, "reduce_scatter", width * size, is_sp)
     reduce = _over_tokens(context, "all_reduce", width * size, 1 - is_sp)
     if gemm.parallel == "column":
         hide(context, block.forward, cost.TP, gather, forward, first)
-        hide(context, block.backward, cost.TP, gather, dgrad)
-        hide(context, block.backward, cost.TP, scatter, wgrad)
-        hide(context, block.backward, cost.TP, reduce, wgrad)
+        hide(context, block.backward, cost.TP, gather, dgrad, alone)
+        hide(context, block.backward, cost.TP, scatter, wgrad, alone)
+        hide(context, block.backward, cost.TP, reduce, wgrad, alone)
         return
     block.forward.add(cost.TP, reduce)
     hide(context, block.forward, cost.TP, scatter, forward, first)

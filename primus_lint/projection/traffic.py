@@ -151,11 +151,32 @@ def moe_block(run: Run, experts: MixtureOfExperts, parallel: Parallel, held: Tok
     total = total.plus(Traffic(scores * router_passes, scores * router_passes, launches, launches))
     outputs = routed.rows * (experts.ffn_hidden_size // parallel.etp)
     total = total.plus(activation(run, outputs, probs=True))
+    total = total.plus(expert_bias(run, experts, routed)).plus(padding(run, experts, routed))
     if experts.shared_expert_intermediate_size:
         shared = held.gathered * (experts.shared_expert_intermediate_size // parallel.tp)
         total = total.plus(activation(run, shared))
         total = total.plus(Traffic(3 * size * local, 3 * size * local, 1, 1))  # added to the routed output
     return total
+
+
+def expert_bias(run: Run, experts: MixtureOfExperts, routed: Routing) -> Traffic:
+    """Bias of the down projection of grouped experts, which TEGroupedMLP adds expert by expert in fp32, scaled by the
+    routing weights: product (4 written), sum (2 + 4 read, 4 written), concatenation (4, 4), cast (4, 2); backward two casts
+    (6, 6), and gradients of the bias and of the weights, a product and a sum over it each (4, 4, 4)."""
+    if not (run.model.linear_bias and experts.grouped_gemm):
+        return Traffic()
+    values = routed.rows * run.model.hidden_size
+    return Traffic(28 * values, 36 * values, 4 * routed.experts, 8 * routed.experts)
+
+
+def padding(run: Run, experts: MixtureOfExperts, routed: Routing) -> Traffic:
+    """Copies of the experts' input and output that pad every expert's rows for FP8 or FP4 products (`Fp8Padding`); none
+    where the capacity already fixes the rows."""
+    low = run.precision.fp8 is not None or run.precision.fp4 is not None
+    if not low or not experts.grouped_gemm or (experts.capacity_factor is not None and experts.pad_to_capacity):
+        return Traffic()
+    moved = 2 * 2 * ELEMENT_BYTES[run.precision.params_dtype] * routed.rows * run.model.hidden_size
+    return Traffic(moved, moved, 2, 2)
 
 
 def permutations(run: Run, experts: MixtureOfExperts, held: Tokens, routed: Routing) -> Traffic:

@@ -113,6 +113,9 @@ FLASH_ATTENTION: dict[str, dict[str, str]] = {
 # Start of the source's name -> (network cards of a node, bytes/s of each), where the source's machine is another than the
 # usual one: InternEvo states 4 x 100 Gb/s RoCE; Jean Zay (BLOOM's model card) has 4 Omni-Path links of 100 Gb/s a node.
 NETWORKS = {"InternEvo": (4, 12.5e9), "BigScience": (4, 12.5e9)}
+# Sources whose software issues tensor-parallel collectives in line, not beside products: Megatron-LM before asynchronous
+# all-reduces (November 2021) and the DeepSpeed forks of that time; scored without CUDA_DEVICE_MAX_CONNECTIONS
+IN_LINE = ("Narayanan 2021", "BigScience", "vTrain", "Sailor")
 GPUS = {"H100 96GB HBM2e 500W": "h100-96gb", "A100": "a100-80gb", "A100-SXM4-80GB": "a100-80gb", "H800-80GB": "h800"}
 PRECISIONS = {
     "fp16": {"fp16": True}, "bf16": {"bf16": True}, "amp_bf16": {"bf16": True}, "te bf16": {"bf16": True},
@@ -121,7 +124,6 @@ PRECISIONS = {
     "fp8 (block-scaled / subchannel variant)": {"fp8": "e4m3", "fp8_recipe": "blockwise"},
     "nvfp4": {"fp4": "e2m1"}, "bf16+fp8-hybrid": {"fp8": "hybrid"}, "bf16+fp8-e4m3": {"fp8": "e4m3"},
     "bf16+float8 tensorwise": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
-    "bf16+float8 rowwise": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
 }  # fmt: skip
 RECOMPUTE: dict[str, dict[str, Any]] = {
     "none": {}, "none (full/block with 0 layers)": {}, "selective": {"recompute_granularity": "selective"},

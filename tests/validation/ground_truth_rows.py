@@ -17,6 +17,7 @@ from .ground_truth_facts import (
     FSDP,
     GPUS,
     HALVES,
+    IN_LINE,
     LAYERS,
     MODELS,
     MPT,
@@ -98,6 +99,7 @@ def build(raw: dict[str, str]) -> Row:
     if row.reason is None and gpus:
         row.request = {
             "id": row.id, "framework": "megatron", "version": None, "model": model, "args": args,
+            "env": {} if source.startswith(IN_LINE) else None,
             "stack": {"flash_attn": (start(source, FLASH_ATTENTION) or {}).get(raw["gpu"])},
             "target": {"gpu": GPUS.get(raw["gpu"], raw["gpu"]), "world_size": int(gpus),
                        "gpus_per_node": int(raw["gpus_per_node"] or 8)},
