@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from primus_lint.lower.bridge import recipes
 from primus_lint.readers.tables import table
 from primus_lint.rules.checks.key_facts import WRITTEN, listed, nearest, say
 
@@ -104,20 +105,4 @@ def refused(subject: Subject) -> tuple[str, ...]:
 
 def arguments(subject: Subject) -> set[str] | None:
     """Names that the recipe function and its helpers take; None for an unknown recipe or one that takes everything."""
-    data = table("megatron_bridge")
-    entry = data["recipes"].get(recipe_name(subject) or "")
-    if entry is None:
-        return None
-    names: set[str] = set()
-    seen: set[str] = set()
-    while entry is not None:
-        names.update(entry.get("own", ()))
-        names.update(entry.get("pops", ()))
-        target = entry.get("passes_to")
-        if target is None or target in seen:
-            break
-        seen.add(target)
-        entry = data["helpers"].get(target) or data["recipes"].get(target.removeprefix("megatron.bridge.recipes."))
-        if entry is None:
-            return None
-    return names
+    return recipes.arguments(subject.section)

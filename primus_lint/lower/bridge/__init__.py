@@ -1,0 +1,67 @@
+"""ResolvedDocument section -> Lowered, for `framework: megatron_bridge`."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.lower.bridge.namespace import FIELDS, BridgeNamespace
+from primus_lint.lower.bridge.recipes import effective
+from primus_lint.lower.megatron import Lowered, arch_of
+from primus_lint.readers.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from primus_lint.ir.run import Target
+    from primus_lint.lower.megatron.namespace import Namespace
+    from primus_lint.readers.document import Section
+
+
+def lower(
+    section: Section,
+    target: Target,
+    version: str,
+    framework: str,
+    env: Mapping[str, str] | None = None,
+    stack: Mapping[str, Any] | None = None,
+) -> Lowered:
+    """The namespace of a Megatron-Bridge section: the configuration that its recipe makes, as far as it is known."""
+    config = table("megatron_bridge")["config"]
+    names = BridgeNamespace({key: facts.get("default") for key, facts in config.items() if "." in key})
+    names.update({key: value.value for key, value in section.values.items() if "." not in key})
+    values = effective(section)
+    if values is not None:
+        names["checkpoint.save"] = "(folder of the run)"
+        for argument, field in FIELDS.items():
+            if argument in values:
+                names[field] = values[argument]
+        names.update({"of_model." + key: value for key, value in _model_facts(values.get("hf_path")).items()})
+    names.update({key: value.value for key, value in section.values.items() if "." in key})
+    names["world_size"], names["gpus_per_node"] = target.world_size, target.gpus_per_node
+    names["framework"], names["version"] = framework, version
+    names["arch"] = (stack or {}).get("arch", arch_of(target.gpu))
+    names["env_known"] = env is not None
+    for name, text in (env or {}).items():
+        names["env_" + name] = text
+    return Lowered(names, [], None, section, target, version, framework)
+
+
+def _model_facts(path: Any) -> Mapping[str, Any]:
+    """The sizes of a model by its path on Hugging Face; {} when it is not in the table."""
+    from primus_lint.readers.models import model_facts
+
+    facts = model_facts(path.rpartition("/")[2]) if isinstance(path, str) else None
+    return {} if facts is None else facts["args"]
+
+
+def candidates(names: Namespace, limit: int) -> list[int]:
+    """World sizes at which the grid and the batch are whole."""
+    grid, batch, micro = names["dense_grid"], names["gbs"], names["mbs"]
+    if grid < 1:
+        return []
+    if batch is None or micro is None:
+        return list(range(grid, limit + 1, grid))
+    if micro < 1 or batch < 1 or batch % micro:
+        return []
+    return [size for size in range(grid, min(limit, batch // micro * grid) + 1, grid) if gcd(batch // micro, size // grid) == size // grid]
