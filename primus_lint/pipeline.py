@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 
 # Framework of a section -> the module whose `lower` makes the namespace of it.
-LOWERINGS = {"megatron": "primus_lint.lower.megatron", "torchtitan": "primus_lint.lower.torchtitan"}
+LOWERINGS = {
+    "megatron": "primus_lint.lower.megatron",
+    "torchtitan": "primus_lint.lower.torchtitan",
+    "megatron_bridge": "primus_lint.lower.bridge",
+}
 GRID_FAMILIES = frozenset("PBLEC")  # errors of these rules leave nothing that memory or time could be computed for
 
 
@@ -161,6 +165,8 @@ class Subject:
             from primus_lint.ledger.titan import open_points
 
             return (*open_points(self.lowered.namespace), "torchtitan: time")
+        if self.framework == "megatron_bridge":
+            return ("megatron_bridge: memory and time",)
         return tuple(self.run.not_modelled) if self.run is not None else ("the recipe is incomplete",)
 
     @cached_property

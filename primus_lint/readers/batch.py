@@ -14,7 +14,7 @@ from primus_lint.readers.document import Origin, ResolvedDocument, Section, Valu
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FRAMEWORKS = ("megatron", "primus-megatron", "torchtitan")
+FRAMEWORKS = ("megatron", "primus-megatron", "torchtitan", "megatron_bridge")
 _MODULE = "modules/megatron/pre_trainer.yaml"
 _LANGUAGE_MODEL = "models/megatron/language_model.yaml"
 
@@ -44,8 +44,8 @@ def section_of(request: dict[str, Any], framework: str) -> Section:
         raise RequestError("args is an object of argument names and values")
     name = request.get("model")
     values: dict[str, Value] = {}
-    if framework == "torchtitan":
-        return _torchtitan(args, name)
+    if framework in ("torchtitan", "megatron_bridge"):
+        return _nested(args, name, framework)
     if framework == "primus-megatron":
         values.update(_primus_presets())
     if name is not None:
@@ -67,12 +67,13 @@ def section_of(request: dict[str, Any], framework: str) -> Section:
     return Section("batch", "megatron", values, node_path=("args",), model=name)
 
 
-def _torchtitan(args: dict[str, Any], model: Any) -> Section:
-    """Dotted keys (or nested sections) of a JobConfig; `model` is a flavor (`llama3/70B`) or a name of the table."""
+def _nested(args: dict[str, Any], model: Any, framework: str) -> Section:
+    """Dotted keys or nested sections. `model`, of torchtitan only, is a flavor (`llama3/70B`) or a name of the table;
+    a recipe of Megatron-Bridge names its model itself."""
     from primus_lint.lower.torchtitan.models import flavor_of
 
     values: dict[str, Value] = {}
-    if model is not None:
+    if model is not None and framework == "torchtitan":
         found = flavor_of(model) if isinstance(model, str) else None
         if found is None:
             raise RequestError(f"model {model!r} is no flavor of torchtitan; a flavor is written llama3/70B")
@@ -82,7 +83,7 @@ def _torchtitan(args: dict[str, Any], model: Any) -> Section:
         below = values.get(path)
         origin = Origin("experiment", value, None, ("args", path))
         values[path] = Value(value, (origin,) if below is None else (origin, *below.origins))
-    return Section("batch", "torchtitan", values, node_path=("args",), model=model)
+    return Section("batch", framework, values, node_path=("args",), model=model)
 
 
 def _leaves(path: str, tree: dict[str, Any]) -> Iterator[tuple[str, Any]]:

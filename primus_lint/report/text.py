@@ -135,7 +135,7 @@ def summary_lines(checked: Checked) -> list[str]:
 def subject_lines(subject: Subject) -> list[str]:
     if not subject.modelled:
         return list(subject.not_modelled)
-    if subject.framework != "torchtitan" and subject.run is None:
+    if subject.section.framework == "megatron" and subject.run is None:
         return ["no memory or time: the recipe is incomplete"]
     parts = []
     if subject.target.world_size is None:

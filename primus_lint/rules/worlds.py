@@ -65,6 +65,10 @@ def candidates(names: Namespace, limit: int = LIMIT) -> list[int]:
             from primus_lint.lower.torchtitan import candidates as of_torchtitan
 
             return of_torchtitan(names, limit)
+        if names["framework"] == "megatron_bridge":
+            from primus_lint.lower.bridge import candidates as of_bridge
+
+            return of_bridge(names, limit)
         dense, expert = names["dense_grid"], names["expert_grid"]
         if dense < 1 or expert < 1:
             return []
