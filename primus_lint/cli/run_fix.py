@@ -122,8 +122,9 @@ def report(result: FixResult) -> None:
     if certificate is not None:
         removed = sorted(certificate.removed.items(), key=lambda pair: -pair[1])[:6]
         say(
-            f"  searched {certificate.space:,} recipes in {certificate.structures} structures: {certificate.legal:,} legal, "
-            f"{certificate.fitting:,} fit, {certificate.rescored} rescored exactly; removed by "
+            f"  searched {certificate.space:,} recipes in {certificate.seconds:.1f} s: {certificate.legal:,} scored, "
+            f"{certificate.bounded:,} out by their bound, {certificate.fitting:,} of the fast ones fit, "
+            f"{certificate.rescored} rescored exactly; {certificate.statement()}; removed by "
             + ", ".join(f"{name} {number:,}" for name, number in removed)
         )
     for other in result.runners_up[:3]:

@@ -10,42 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.rules.finding import Change
 from primus_lint.source.text import SourceText
+from primus_lint.tune import checkpoint
+from primus_lint.tune.propose import Proposal, Rules, propose, same_score
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Checked, Options, Subject
+    from primus_lint.pipeline import Checked, Options
     from primus_lint.rules.finding import Finding, Fix
     from primus_lint.settings import Settings
-    from primus_lint.tune.search import Candidate, Certificate
+    from primus_lint.tune.certificate import Certificate
+    from primus_lint.tune.rescore import Candidate
+
+__all__ = ["FixResult", "Proposal", "Rules", "fix_source"]
 
 MAX_ROUNDS = 10
-MAX_WORLD_FACTOR = 64  # how far to look for a world size at which a recipe fits
-
-
-class Rules:
-    """How a fix may go: which safety classes, what it may touch, what it must gain."""
-
-    __slots__ = ("keep", "min_gain", "minimal", "tune", "unsafe")
-
-    def __init__(
-        self,
-        *,
-        unsafe: bool = False,
-        tune: bool = True,
-        minimal: bool = False,
-        min_gain: float = 0.03,
-        keep: frozenset[str] = frozenset(),
-    ) -> None:
-        self.unsafe = unsafe
-        self.tune = tune
-        self.minimal = minimal
-        self.min_gain = min_gain
-        self.keep = keep
 
 
 class FixResult:
     """What became of one file. `source` is the new text (the old one when nothing changed)."""
 
-    __slots__ = ("after", "applied", "before", "candidate", "certificate", "messages", "runners_up", "source")
+    __slots__ = ("after", "applied", "before", "candidate", "messages", "proposals", "runners_up", "source")
 
     def __init__(self, before: Checked, source: SourceText) -> None:
         self.before = before
@@ -55,7 +38,13 @@ class FixResult:
         self.messages: list[str] = []  # what could not be done, and why
         self.candidate: Candidate | None = None
         self.runners_up: list[Candidate] = []
-        self.certificate: Certificate | None = None
+        self.proposals: list[Proposal] = []  # one for each section that was searched
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """Of the last search."""
+        results = [proposal.result for proposal in self.proposals if proposal.result is not None]
+        return results[-1].certificate if results else None
 
     @property
     def changed(self) -> bool:
@@ -160,126 +149,25 @@ def _rewritten(
 def _search(result: FixResult, index: int, options: Options, settings: Settings | None, how: Rules) -> None:
     """Search for a better recipe of one section and write it when it is one."""
     subject = result.after.subjects[index]
-    if subject.section.framework != "megatron" or subject.run is None:
+    proposal = propose(subject, how)
+    result.proposals.append(proposal)
+    if not proposal.candidates:
+        if proposal.reason and (proposal.broken or proposal.result is None):
+            result.messages.append(proposal.reason)
         return
-    accelerator = subject.accelerator
-    if accelerator is None or subject.target.world_size is None:
-        if how.tune or _needs_search(subject):
-            result.messages.append("no search: it needs a GPU kind and a world size (--gpu, --nodes)")
-        return
-    from primus_lint.ledger import ledger
-
-    if not ledger(subject.run, accelerator) and subject.run.parallel.stages is not None:
-        result.messages.append("no search: memory is not modelled for this recipe")
-        return
-    broken = _needs_search(subject)
-    if not broken and not how.tune:
-        return
-    from primus_lint.tune.search import search
-    from primus_lint.tune.space import Pins
-
-    minimal = how.minimal or (broken and not how.tune)
-    best, certificate = search(subject, accelerator, pins=Pins(how.keep), fewest_changes=minimal)
-    result.certificate = certificate
-    if not best:
-        if broken:
-            result.messages.append(_nothing_fits(subject))
-        return
-    if not broken and (minimal or not _worth_it(subject, best[0], how)):
-        return
-    for candidate in best:
-        if not candidate.changes:
-            return  # the recipe as it stands is the best
-        if not broken and not _worth_it(subject, candidate, how):
-            return
+    for candidate in proposal.candidates:
         changes = [Change("set", key, value) for key, value in candidate.changes.items()]
         checked = _rewritten(result, changes, subject.section.name, options, settings)
-        if checked is None or not _same_score(checked.subjects[index], candidate):
+        if checked is None or not same_score(checked.subjects[index], candidate):
             continue
         result.after = checked
         assert checked.document.source is not None
         result.source = checked.document.source
         result.candidate = candidate
-        result.runners_up = [other for other in best if other is not candidate][:5]
-        result.applied.append("the fewest changes that fit" if minimal else "the fastest recipe that fits")
+        result.runners_up = [other for other in proposal.candidates if other is not candidate][:5]
+        result.applied.append(proposal.reason)
+        assert subject.run is not None
+        line = checkpoint.say(candidate.changes, subject.lowered.namespace.given, subject.run.model)
+        if line is not None:
+            result.messages.append(line)
         return
-
-
-def _needs_search(subject: Subject) -> bool:
-    """Illegal, or some rank is not sure to fit."""
-    from primus_lint.tune.space import TUNED
-
-    errors = [f for f in subject.conditions if f.severity == "error" and set(f.keys) & set(TUNED)]
-    if errors:
-        return True
-    accelerator = subject.accelerator
-    if accelerator is None or subject.ledger is None:
-        return False
-    return subject.ledger.fits(accelerator.visible_hbm_bytes) is False
-
-
-def _worth_it(subject: Subject, candidate: Candidate, how: Rules) -> bool:
-    """Whether the gain exceeds the wanted one and the band of the comparison.
-
-    The errors of one class of operations (products, attention, each kind of communication) come from the same rates
-    in both recipes, so they cancel but for the difference of the class's share: the band of the difference is the sum
-    over the classes of |spread after - spread before|.
-    """
-    now = subject.projection
-    if now is None:
-        return False
-    saved_s = float(now.iteration_s) - candidate.iteration_s
-    before, after = now.spreads_s, candidate.projection.spreads_s
-    band_s = sum(abs(float(after.get(kind, 0.0)) - float(before.get(kind, 0.0))) for kind in {*before, *after})
-    return saved_s > max(how.min_gain * candidate.iteration_s, band_s)
-
-
-def _same_score(subject: Subject, candidate: Candidate) -> bool:
-    """The re-read file scores what the search said, to the byte and to the last digit."""
-    if subject.ledger is None or subject.projection is None:
-        return False
-    mine = [rank.device_high_bytes for rank in subject.ledger.ranks]
-    theirs = [rank.device_high_bytes for rank in candidate.ledger.ranks]
-    return mine == theirs and float(subject.projection.iteration_s) == candidate.iteration_s
-
-
-def _nothing_fits(subject: Subject) -> str:
-    """No recipe of the space fits: the smallest world size at which one does."""
-    world = subject.target.world_size
-    assert world is not None
-    smallest = smallest_world(subject)
-    if smallest is None:
-        return (
-            f"no legal recipe of the space fits on {world:,} GPUs, nor on any size looked at up to "
-            f"{world * MAX_WORLD_FACTOR:,} at this global batch"
-        )
-    return (
-        f"no legal recipe of the space fits on {world:,} GPUs; the smallest world size at which one does is "
-        f"{smallest:,} GPUs ({smallest // subject.target.gpus_per_node} nodes) at this global batch"
-    )
-
-
-def smallest_world(subject: Subject) -> int | None:
-    """The smallest larger number of whole nodes at which some recipe of the space fits: doubling, then bisection."""
-    from primus_lint.tune.search import search
-
-    per_node = subject.target.gpus_per_node
-    accelerator = subject.accelerator
-    assert subject.target.world_size is not None and accelerator is not None
-    world = int(subject.target.world_size)
-
-    def fits(size: int) -> bool:
-        best, _ = search(subject.at_world(size), accelerator, memory_only=True, best=1)
-        return bool(best)
-
-    low, high = world, world * 2
-    while not fits(high):
-        low, high = high, high * 2
-        if high > world * MAX_WORLD_FACTOR:
-            return None
-    step = max((high - low) // 8, per_node)
-    step -= step % per_node
-    for size in range(low + max(step, per_node), high, max(step, per_node)):
-        if fits(size):
-            return size
-    return high

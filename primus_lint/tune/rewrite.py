@@ -88,9 +88,7 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
     return out
 
 
-def _flag_operations(
-    changes: Iterable[Change], section: Section, document: ResolvedDocument
-) -> list[Operation] | str:
+def _flag_operations(changes: Iterable[Change], section: Section, document: ResolvedDocument) -> list[Operation] | str:
     """The same for a `MODEL_ARGS` mapping of command-line flags: null and false take a flag away."""
     from primus_lint.readers.tables import flags
     from primus_lint.source.rewrite import Operation

@@ -1,126 +1,69 @@
-"""Search the space: legality, memory and time in array form, then exact scalar rescoring of the best.
+"""Search the space: array forms of rules, projection and ledger on whole grids, best bound first; then the exact scalar
+score of the best.
 
-Nothing is proposed that the scalar rules, the scalar ledger and the scalar projection have not passed.
+1. Bound every base (split and switches): the least seconds of its legal elements without recomputation. Recomputation
+   adds work and takes nothing away, so no form of the base is faster.
+2. In the order of the bounds: every form of recomputation, on the elements whose own bound can still matter. Legality,
+   seconds, then bytes of what is left. Stop at the first base whose bound cannot matter any more.
+3. Rescore exactly in the order found, until the next one cannot be better than the best exact one. Array and scalar
+   form differ by no more than the certificate's tolerances; what is over the memory limit by less is rescored too.
 """
 
 from __future__ import annotations
 
-import itertools
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from primus_lint.lower.megatron import adjust, namespace
-from primus_lint.lower.megatron.build import build_run
-from primus_lint.rules import catalogue
-from primus_lint.rules.compile import STAGES
-from primus_lint.rules.engine import UNDECIDED
-from primus_lint.tune.space import AXES, TUNED, Pins, Structure, structures
+from primus_lint.tune.certificate import MEMORY_TOLERANCE, Certificate
+from primus_lint.tune.grid import Evaluator, Shape
+from primus_lint.tune.keys import NUMBER, PP, RECOMPUTE_KEYS, SHARDED, SPLIT_KEYS, TUNED
+from primus_lint.tune.objective import Objective
+from primus_lint.tune.rescore import Candidate, pick, rescore
+from primus_lint.tune.space import Base, Pins, Space
+from primus_lint.tune.switches import improvements
 from primus_lint.tune.what_if import with_changes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from primus_lint.hardware import Accelerator
-    from primus_lint.ledger import Ledger
     from primus_lint.pipeline import Subject
-    from primus_lint.projection import Projection
-    from primus_lint.rules.finding import Finding
+    from primus_lint.tune.space import Axis
 
-NONE_STAGE = STAGES.index("none")
+SPLITS = frozenset((PP, *SPLIT_KEYS, SHARDED))
 
-
-class Candidate(NamedTuple):
-    """A recipe of the space: the arguments that differ from the asked ones, exactly rescored."""
-
-    changes: dict[str, Any]
-    iteration_s: float
-    ledger: Ledger
-    projection: Projection
-    errors: tuple[Finding, ...]
+__all__ = ["Candidate", "Certificate", "Found", "Objective", "Pins", "Result", "search"]
 
 
-class Certificate:
-    """What was looked at: sizes of the space, what removed candidates, what was scored."""
+class Found(NamedTuple):
+    """Legal elements of one structure that fit, or nearly do: parallel arrays."""
 
-    __slots__ = ("fitting", "legal", "removed", "rescored", "space", "structures", "time_failed")
+    keys: dict[str, Any]
+    shape: Shape
+    indices: Any
+    numbers: Any  # of recomputed layers; None when the keys say it
+    seconds: Any
+    changed: Any
+    peak_bytes: Any
 
-    def __init__(self) -> None:
-        self.structures = 0
-        self.space = 0
-        self.legal = 0
-        self.fitting = 0
-        self.rescored = 0
-        self.time_failed = 0
-        self.removed: dict[str, int] = {}  # rule name -> candidates that it removed (first rule to do so)
-
-    def drop(self, name: str, number: int) -> None:
-        if number:
-            self.removed[name] = self.removed.get(name, 0) + number
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "structures": self.structures,
-            "space": self.space,
-            "legal": self.legal,
-            "fitting": self.fitting,
-            "rescored": self.rescored,
-            "removed": dict(sorted(self.removed.items(), key=lambda pair: -pair[1])),
-        }
+    def changes(self, position: int, given: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of one of them that differ from what was asked for, as the file would say them."""
+        wanted = {**self.keys, **self.shape.point(int(self.indices[position]))}
+        if self.numbers is not None:
+            wanted[NUMBER] = int(self.numbers[position])
+        return {key: value for key, value in wanted.items() if given.get(key) != value}
 
 
-class Scored(NamedTuple):
-    """One element of a grid that passed the array forms."""
+class Result(NamedTuple):
+    """`best`: exactly scored candidates, the best first; `found`: everything that fits, by the array forms."""
 
-    iteration_s: float
-    changed: int
-    changes: dict[str, Any]
-
-
-def search(
-    subject: Subject,
-    accelerator: Accelerator,
-    *,
-    pins: Pins | None = None,
-    best: int = 24,
-    fewest_changes: bool = False,
-    memory_only: bool = False,
-) -> tuple[list[Candidate], Certificate]:
-    """The best legal and fitting recipes at the subject's world size, the best first.
-
-    `fewest_changes` orders by the number of changed keys, then by time. `memory_only` stops at the first that fits
-    (used to find the smallest world size). Needs a run, an accelerator and a world size.
-    """
-    certificate = Certificate()
-    found: list[Scored] = []
-    pins = pins or Pins(frozenset())
-    excused = unrelated_errors(subject)
-    run = subject.run
-    assert run is not None
-    given = dict(subject.lowered.namespace.given)
-    for structure in structures(run, given, pins):
-        certificate.structures += 1
-        found += score_grid(subject, accelerator, structure, given, excused, certificate)
-        if len(found) > 20 * best:
-            found = sorted(found, key=lambda item: _order(item, fewest_changes))[: 10 * best]
-    found.sort(key=lambda item: _order(item, fewest_changes))
-    exact: list[Candidate] = []
-    seen: set[str] = set()
-    for item in found:
-        name = repr(sorted(item.changes.items(), key=lambda pair: pair[0]))
-        if name in seen:
-            continue
-        seen.add(name)
-        certificate.rescored += 1
-        candidate = rescore(subject, accelerator, item.changes, excused)
-        if candidate is not None:
-            exact.append(candidate)
-        if len(exact) >= best or (memory_only and exact) or certificate.rescored >= 20 * best:
-            break
-    exact.sort(key=lambda c: (len(c.changes), c.iteration_s) if fewest_changes else (c.iteration_s, len(c.changes)))
-    return exact, certificate
-
-
-def _order(item: Scored, fewest_changes: bool) -> tuple[float, float]:
-    return (item.changed, item.iteration_s) if fewest_changes else (item.iteration_s, item.changed)
+    best: list[Candidate]
+    certificate: Certificate
+    found: list[Found]
+    space: Space
+    objective: Objective
 
 
 def unrelated_errors(subject: Subject) -> frozenset[str]:
@@ -132,136 +75,227 @@ def unrelated_errors(subject: Subject) -> frozenset[str]:
     )
 
 
-def score_grid(
+def search(
     subject: Subject,
     accelerator: Accelerator,
-    structure: Structure,
-    given: dict[str, Any],
-    excused: frozenset[str],
-    certificate: Certificate,
-) -> list[Scored]:
-    """Every element of a structure's grid that is legal and fits, with its time, by the array forms."""
-    names = [name for name in AXES if name in structure.axes]
-    rows = list(itertools.product(*(structure.axes[name] for name in names)))
-    certificate.space += len(rows)
-    columns = {name: np.array([row[index] for row in rows], dtype=np.int64) for index, name in enumerate(names)}
-    keep = legality(subject, structure, given, columns, len(rows), excused, certificate)
-    if not keep.any():
-        return []
-    columns = {name: column[keep] for name, column in columns.items()}
-    rows = [row for row, kept in zip(rows, keep, strict=True) if kept]
-    certificate.legal += len(rows)
-    run = _grid_run(subject, structure, given, columns)
-    if run is None:
-        return []
-    from primus_lint.ledger import Ledger, ledger
-    from primus_lint.projection import project
+    *,
+    pins: Pins | None = None,
+    kind: str = "tokens",
+    min_headroom: float = 0.0,
+    budget_s: float = float("inf"),
+    reach: float | None = None,
+) -> Result:
+    """The best legal and fitting recipes at the subject's world size and global batch.
 
-    account = ledger(run, accelerator)
-    if not isinstance(account, Ledger):
-        return []
-    worst = np.zeros(len(rows))
-    for rank in account.ranks:
-        worst = np.maximum(worst, np.broadcast_to(rank.device_high_bytes, len(rows)))
-    fits = worst <= accelerator.visible_hbm_bytes
-    certificate.drop("does not fit", int((~fits).sum()))
-    certificate.fitting += int(fits.sum())
-    if not fits.any():
-        return []
-    columns = {name: column[fits] for name, column in columns.items()}
-    rows = [row for row, kept in zip(rows, fits, strict=True) if kept]
-    run = _grid_run(subject, structure, given, columns)
-    assert run is not None
-    projection = project(run, accelerator)
-    if projection is None:
-        return []
-    times = np.broadcast_to(projection.iteration_s, len(rows))
-    scored = []
-    for row, time_s in zip(rows, times, strict=True):
-        changes = changes_of(structure, dict(zip(names, row, strict=True)), given, subject)
-        scored.append(Scored(float(time_s), len(changes), changes))
-    return scored
+    `kind` is "tokens", "cost", "memory-headroom" or "minimal"; `min_headroom` the share of the device to leave free;
+    `budget_s` ends the scan early (the certificate then has a gap). Needs a run, a device and a world size.
+    """
+    return Search(subject, accelerator, pins or Pins(), kind, min_headroom, reach).run(budget_s)
 
 
-def _grid_args(
-    structure: Structure, given: dict[str, Any], columns: dict[str, Any], subject: Subject
-) -> dict[str, Any]:
-    args = dict(given)
-    args.update(structure.keys)
-    args.update(columns)
-    if args.get("expert_model_parallel_size") is None:
-        args["expert_model_parallel_size"] = 1
-    args["sequence_parallel"] = bool(given.get("sequence_parallel")) or given["tensor_model_parallel_size"] == 1
-    adjust.megatron(args, subject.version)
-    return args
+class Search:
+    """One search. `run` does it."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        accelerator: Accelerator,
+        pins: Pins,
+        kind: str,
+        min_headroom: float,
+        reach: float | None,
+    ) -> None:
+        assert subject.run is not None
+        self.subject = subject
+        self.accelerator = accelerator
+        self.excused = unrelated_errors(subject)
+        self.evaluator = Evaluator(subject, accelerator, self.excused)
+        capacity = accelerator.visible_hbm_bytes * (1 - min_headroom)
+        self.own = rescore(subject, capacity, {}, self.excused)
+        self.objective = Objective(kind, capacity, self.own.iteration_s if self.own is not None else float("inf"))
+        if reach is not None:
+            self.objective.reach = reach
+        if self.own is not None:
+            self.objective.found(self.objective.primary(self.own.iteration_s, 0, self.own.peak_bytes))
+        given = self.evaluator.given
+        always = {} if kind == "minimal" else self._always(pins)
+        self.space = Space(subject.run, given, accelerator, pins, always)
+        self.certificate = Certificate()
+        self.certificate.always = tuple(always)
+        self.found: list[Found] = []
+        self.shapes: dict[tuple[Axis, ...], Shape] = {}
+        self.priced: dict[Any, dict[Any, Any]] = {}
+
+    def _always(self, pins: Pins) -> dict[str, Any]:
+        """The improvements that break no rule that the recipe keeps."""
+        assert self.subject.run is not None
+        broken = {finding.code for finding in self.subject.conditions if finding.severity == "error"}
+        chosen: dict[str, Any] = {}
+        for keys in improvements(self.subject.run, self.evaluator.given, pins):
+            other = with_changes(self.subject, {**chosen, **keys})
+            if {finding.code for finding in other.conditions if finding.severity == "error"} <= broken:
+                chosen.update(keys)
+        return chosen
+
+    def run(self, budget_s: float) -> Result:
+        start = time.perf_counter()
+        certificate = self.certificate
+        with np.errstate(all="ignore"):
+            bounds = sorted(
+                ((self.bound(base), index, base) for index, base in enumerate(self.space.bases())),
+                key=lambda item: item[:2],
+            )
+            for position, (bound, _, base) in enumerate(bounds):
+                if self.hopeless(bound):
+                    for _, _, rest in bounds[position:]:
+                        self.skip(rest)
+                    break
+                if time.perf_counter() - start > budget_s:
+                    if self.objective.kind in ("tokens", "cost") and self.objective.best < float("inf"):
+                        certificate.gap = max(0.0, self.objective.best / max(bound, 1e-12) - 1)
+                    else:
+                        certificate.gap = 1.0
+                    for _, _, rest in bounds[position:]:
+                        self.skip(rest)
+                    break
+                self.expand(base)
+        certificate.undecided = tuple(sorted(self.evaluator.undecided))
+        best = pick(self)
+        certificate.seconds = time.perf_counter() - start
+        return Result(best, certificate, self.found, self.space, self.objective)
+
+    def shape(self, axes: tuple[Axis, ...]) -> Shape:
+        """Columns of axes, made once."""
+        if axes not in self.shapes:
+            self.shapes[axes] = Shape(axes, self.evaluator.given)
+        return self.shapes[axes]
+
+    def legal_and_seconds(self, base: Base, removed: Callable[[str, int], None]) -> tuple[Shape, Any, Any]:
+        """Of a base: which elements no rule apart from those on recomputation removes, and their seconds without any
+        recomputation (0 where they cannot be told)."""
+        shape, evaluator = self.shape(base.axes), self.evaluator
+        keys = {**base.keys, **dict.fromkeys(RECOMPUTE_KEYS)}
+        names = evaluator.names(keys, shape.columns)
+        keep = evaluator.legal(names, evaluator.others, shape.valid, removed)
+        seconds: Any = None
+        if keep.any() and self.objective.kind != "minimal":
+            run = evaluator.run(names)
+            seconds = evaluator.seconds(run, shape.shape, self.prices(base))
+        return shape, keep, 0.0 if seconds is None else np.where(np.isfinite(seconds), seconds, 0.0)
+
+    def prices(self, base: Base) -> dict[Any, Any]:
+        """What layers of a base cost on its whole grid: the same for all splits and shardings with its switches."""
+        switches = {key: value for key, value in base.keys.items() if key not in SPLITS}
+        name = (base.axes, repr(sorted(switches.items())))
+        if name not in self.priced:
+            self.priced[name] = {}
+        return self.priced[name]
+
+    def rows(self, base: Base) -> int:
+        """Forms of recomputation of a base, counts included."""
+        return sum(1 if axis is None else len(axis.rows) for _, axis in self.space.forms(base))
+
+    def bound(self, base: Base) -> float:
+        """What no recipe of a base can be better than: seconds, or changed keys for the fewest changes."""
+        self.certificate.bases += 1
+        self.certificate.space += self.shape(base.axes).size * self.rows(base)
+        if self.objective.kind == "minimal":
+            return float(sum(self.evaluator.given.get(key) != value for key, value in base.keys.items()))
+        _, keep, seconds = self.legal_and_seconds(base, _ignore)
+        return float(np.broadcast_to(seconds, keep.shape)[keep].min()) if keep.any() else float("inf")
+
+    def hopeless(self, bound: float) -> bool:
+        limit = self.objective.changed_limit if self.objective.kind == "minimal" else self.objective.seconds_limit
+        return bound > limit
+
+    def skip(self, base: Base) -> None:
+        """Count a base that is not looked at any more."""
+        shape, evaluator = self.shape(base.axes), self.evaluator
+        rows = self.rows(base)
+        names = evaluator.names({**base.keys, **dict.fromkeys(RECOMPUTE_KEYS)}, shape.columns)
+        keep = evaluator.legal(names, evaluator.others, shape.valid, _times(self.certificate.drop, rows))
+        self.certificate.bounded += int(keep.sum()) * rows
+
+    def expand(self, base: Base) -> None:
+        """Score every form of recomputation of a base, on the elements whose bound can still matter."""
+        rows = self.rows(base)
+        shape, keep, bounds = self.legal_and_seconds(base, _times(self.certificate.drop, rows))
+        chosen = keep & (bounds <= self.objective.seconds_limit)
+        self.certificate.bounded += int(keep.sum() - chosen.sum()) * rows
+        indices = np.flatnonzero(chosen)
+        if not len(indices):
+            return
+        columns = shape.chosen(indices)
+        changed = shape.changed.ravel()[indices][:, None]
+        priced: dict[Any, Any] = {}
+        for form, axis in self.space.forms(base):
+            self.score({**base.keys, **form}, axis, Elements(shape, indices, columns, changed), priced)
+
+    def score(self, keys: dict[str, Any], axis: Axis | None, elements: Elements, priced: dict[Any, Any]) -> None:
+        """Legality, seconds and bytes of some elements of one structure; keep what may matter."""
+        evaluator, certificate, objective = self.evaluator, self.certificate, self.objective
+        certificate.structures += 1
+        columns, changed = dict(elements.columns), elements.changed
+        if axis is not None:
+            numbers = [row[0] for row in axis.rows]
+            columns[NUMBER] = np.array([numbers])
+            changed = changed + (columns[NUMBER] != evaluator.given.get(NUMBER))
+        changed = changed + sum(evaluator.given.get(key) != value for key, value in keys.items())
+        shape = changed.shape
+        names = evaluator.names(keys, columns)
+        keep = evaluator.legal(names, evaluator.about_recompute, shape, certificate.drop)
+        certificate.slower += _take(keep, changed <= objective.changed_limit)
+        if not keep.any():
+            return
+        run = evaluator.run(names)
+        seconds = evaluator.seconds(run, shape, priced)
+        if seconds is None:
+            certificate.drop("cannot be projected", int(keep.sum()))
+            return
+        certificate.slower += _take(keep, seconds <= objective.seconds_limit)
+        if not keep.any():
+            return
+        where = np.nonzero(keep)
+        narrow = {key: np.broadcast_to(column, shape)[where] for key, column in columns.items()}
+        seconds, changed = seconds[where], changed[where]
+        peak = evaluator.bytes(evaluator.run(evaluator.names(keys, narrow)), len(seconds))
+        if peak is None:
+            certificate.drop("memory cannot be accounted", len(seconds))
+            return
+        fits = peak <= objective.capacity_bytes
+        near = ~fits & (peak <= objective.capacity_bytes * (1 + MEMORY_TOLERANCE))
+        certificate.drop("does not fit", int((~fits).sum()))
+        certificate.near += int(near.sum())
+        certificate.fitting += int(fits.sum())
+        if fits.any():
+            objective.found(float(objective.primary(seconds, changed, peak)[fits].min()))
+        kept = fits | near
+        if kept.any():
+            counts = None if axis is None else np.array(numbers)[where[1]][kept]
+            indices = elements.indices[where[0]][kept]
+            self.found.append(Found(keys, elements.shape, indices, counts, seconds[kept], changed[kept], peak[kept]))
 
 
-def _grid_names(subject: Subject, structure: Structure, given: dict[str, Any], columns: dict[str, Any]) -> Any:
-    lowered = subject.lowered
-    args = _grid_args(structure, given, columns, subject)
-    env = {key[4:]: value for key, value in lowered.namespace.items() if key.startswith("env_")}
-    asked = {**given, **structure.keys, **columns}
-    return namespace(args, asked, subject.target, subject.version, lowered.framework, env, subject.stack)
+class Elements(NamedTuple):
+    """Chosen elements of a base: positions in its flattened grid, columns and changed keys as arrays [element, 1]."""
+
+    shape: Shape
+    indices: Any
+    columns: dict[str, Any]
+    changed: Any
 
 
-def _grid_run(subject: Subject, structure: Structure, given: dict[str, Any], columns: dict[str, Any]) -> Any:
-    names = _grid_names(subject, structure, given, columns)
-    return build_run(names, subject.section, subject.target, subject.version, subject.lowered.framework)
+def _take(keep: Any, good: Any) -> int:
+    """Narrow a mask in place; how many it lost."""
+    before = int(keep.sum())
+    keep &= good
+    return before - int(keep.sum())
 
 
-def legality(
-    subject: Subject,
-    structure: Structure,
-    given: dict[str, Any],
-    columns: dict[str, Any],
-    size: int,
-    excused: frozenset[str],
-    certificate: Certificate,
-) -> Any:
-    """Mask of the legal elements of a grid: the array form of every error-level condition."""
-    names = _grid_names(subject, structure, given, columns)
-    keep = np.ones(size, dtype=bool)
-    with np.errstate(all="ignore"):
-        for entry in catalogue.applicable(subject.lowered.framework, subject.version, "array"):
-            if entry.function is None or entry.severity != "error" or entry.code in excused:
-                continue
-            try:
-                broken = entry.function(names)
-            except UNDECIDED:
-                continue
-            if isinstance(broken, np.ndarray):
-                broken = np.broadcast_to(broken.astype(bool), size)
-                certificate.drop(entry.name, int((keep & broken).sum()))
-                keep &= ~broken
-            elif broken:
-                certificate.drop(entry.name, int(keep.sum()))
-                keep[:] = False
-            if not keep.any():
-                break
-    return keep
+def _times(count: Callable[[str, int], None], rows: int) -> Callable[[str, int], None]:
+    """Every element stands for `rows` recipes."""
+    return lambda name, number: count(name, number * rows)
 
 
-def changes_of(structure: Structure, point: dict[str, Any], given: dict[str, Any], subject: Subject) -> dict[str, Any]:
-    """The arguments of a grid element that differ from what was asked for, as the file would say them."""
-    wanted = {**structure.keys, **point}
-    tp = wanted["tensor_model_parallel_size"]
-    etp = wanted.get("expert_tensor_parallel_size")
-    if etp is not None and given.get("expert_tensor_parallel_size") is None and etp == tp:
-        del wanted["expert_tensor_parallel_size"]  # unset means: as tensor parallelism
-    if tp > 1 and not given.get("sequence_parallel"):
-        wanted["sequence_parallel"] = True
-    return {key: value for key, value in wanted.items() if given.get(key) != value}
-
-
-def rescore(
-    subject: Subject, accelerator: Accelerator, changes: dict[str, Any], excused: frozenset[str]
-) -> Candidate | None:
-    """The exact scalar verdict of a candidate; None when it is illegal, does not fit for sure, or has no time."""
-    other = with_changes(subject, changes)
-    errors = [finding for finding in other.conditions if finding.severity == "error"]
-    if any(finding.code not in excused for finding in errors) or other.run is None:
-        return None
-    ledger, projection = other.ledger, other.projection
-    if ledger is None or projection is None or ledger.fits(accelerator.visible_hbm_bytes) is not True:
-        return None
-    return Candidate(changes, float(projection.iteration_s), ledger, projection, tuple(errors))
+def _ignore(name: str, number: int) -> None:
+    """Nothing to count."""

@@ -1,205 +1,188 @@
 """The space that the tuner looks at: structures times broadcast axes.
 
-A structure fixes what formulas cannot broadcast (pipeline and virtual stages, layer split, recompute kind); inside it
-the degrees, the micro-batch and the number of recomputed layers are axes. World size, global batch, sequence length
-and the model never change.
+A structure fixes what formulas cannot broadcast (pipeline size, virtual stages, layer split, form of recomputation,
+how context-parallel ranks and experts communicate, sharding, number formats); inside it the degrees, the micro-batch,
+the number of recomputed layers and the overlap switches are axes. World size, global batch, sequence length and the
+model never change.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from primus_lint.formula import round_up
 from primus_lint.rules.functions import divisors
+from primus_lint.tune import checkpoint, safety
+from primus_lint.tune.forms import forms
+from primus_lint.tune.keys import (
+    CP,
+    CP_TYPE,
+    EP,
+    ETP,
+    GRAD_OVERLAP,
+    MBS,
+    NUMBER,
+    PARAM_OVERLAP,
+    SP,
+    SPLIT_KEYS,
+    TP,
+    TP_OVERLAP,
+    TUNED,
+)
+from primus_lint.tune.splits import chunk_sizes, splits
+from primus_lint.tune.switches import alternatives
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from primus_lint.hardware import Accelerator
     from primus_lint.ir.run import Run
 
-TP = "tensor_model_parallel_size"
-PP = "pipeline_model_parallel_size"
-CP = "context_parallel_size"
-EP = "expert_model_parallel_size"
-ETP = "expert_tensor_parallel_size"
-MBS = "micro_batch_size"
-SPLIT_KEYS = (
-    "num_virtual_stages_per_pipeline_rank",
-    "num_layers_per_virtual_pipeline_stage",
-    "pipeline_model_parallel_layout",
-    "decoder_first_pipeline_num_layers",
-    "decoder_last_pipeline_num_layers",
-)
-RECOMPUTE_KEYS = ("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules")
-AXES = (TP, CP, EP, ETP, MBS, "recompute_num_layers")
-# Every key that the search may change. All are of class safe (design 4.2): same mathematics up to reduction order.
-TUNED = (
-    TP, PP, CP, EP, ETP, MBS, *SPLIT_KEYS, *RECOMPUTE_KEYS, "recompute_layer_ids", "sequence_parallel",
-    "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "gradient_accumulation_fusion",
-)  # fmt: skip
+__all__ = ["TUNED", "Axis", "Base", "Pins", "Space"]
 
-
-class Structure(NamedTuple):
-    """Keys that are the same for a whole grid, and the grid's axes (lists of values, crossed)."""
-
-    keys: dict[str, Any]
-    axes: dict[str, list[Any]]
+MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16)
+CONTEXTS = (1, 2, 4, 8, 16)
+TOKENS_AT_LEAST = 1024  # of one sequence on a context-parallel rank
 
 
 class Pins(NamedTuple):
-    """Keys that must keep their value."""
+    """What the search may not do: change `keys`, leave `limits` (key -> allowed values), or (unless `unsafe`) change
+    numerics and compatibility."""
 
-    keys: frozenset[str]
+    keys: frozenset[str] = frozenset()
+    limits: Mapping[str, tuple[Any, ...]] = {}
+    unsafe: bool = False
 
     def allows(self, *keys: str) -> bool:
         return not any(key in self.keys for key in keys)
 
-
-def structures(run: Run, given: dict[str, Any], pins: Pins) -> Iterator[Structure]:
-    """Every structure of the space of a recipe at its world size. `given` are its arguments as asked for."""
-    pins = Pins(pins.keys | checkpoint_pins(given))
-    axes = degree_axes(run, given, pins)
-    for split in splits(run, given, pins):
-        pp, per_chunk = split[PP], _layers_per_chunk(split, run)
-        for recompute in recomputes(run, given, pins, per_chunk):
-            for overlap in overlaps(given, pins):
-                crossed = dict(axes)
-                count = recompute.get("recompute_num_layers")
-                keys = {**split, **{k: v for k, v in recompute.items() if k != "recompute_num_layers"}, **overlap}
-                if isinstance(count, list):
-                    crossed["recompute_num_layers"] = count
-                elif "recompute_num_layers" in recompute:
-                    keys["recompute_num_layers"] = count
-                keys[PP] = pp
-                yield Structure(keys, crossed)
+    def within(self, keys: Mapping[str, Any]) -> bool:
+        """Whether values respect the limits."""
+        return all(value in self.limits[key] for key, value in keys.items() if key in self.limits)
 
 
-def degree_axes(run: Run, given: dict[str, Any], pins: Pins) -> dict[str, list[Any]]:
-    """Values of the broadcast axes: divisors of what they must divide, the current value always among them."""
-    world = int(run.target.world_size or 0)
-    per_node = run.target.gpus_per_node
-    heads = run.model.num_attention_heads
-    tps = [d for d in divisors(heads) if d <= min(per_node, world) and world % d == 0]
-    if given.get("load"):
-        tps = [tp for tp in tps if checkpoint_opens(run, tp)]
-    axes = {
-        TP: _axis(TP, tps, run.parallel.tp, pins),
-        CP: _axis(CP, [1, 2, 4, 8] if run.batch.seq_length >= 8192 else [1], run.parallel.cp, pins),
-    }
+class Axis(NamedTuple):
+    """A broadcast axis: keys that change together, and the rows of their values."""
+
+    keys: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+class Base(NamedTuple):
+    """A split and switches: what one grid of recipes shares but for its form of recomputation."""
+
+    keys: dict[str, Any]
+    axes: tuple[Axis, ...]
+    chunks: tuple[int, ...]  # numbers of layers that its chunks have
+
+
+class Space:
+    """The space of one recipe at one world size. `given` are its arguments as asked for.
+
+    `always` are switches that are on in every candidate.
+    """
+
+    def __init__(
+        self, run: Run, given: dict[str, Any], accelerator: Accelerator, pins: Pins, always: dict[str, Any]
+    ) -> None:
+        self.run = run
+        self.given = given
+        self.pins = Pins(pins.keys | frozen(run, given, pins), pins.limits, pins.unsafe)
+        self.always = always
+        self.groups = alternatives(run, given, accelerator, self.pins)
+        self.axes = axes(run, given, self.pins)
+
+    def bases(self) -> Iterator[Base]:
+        """Every split with every combination of switches; the recipe's own first."""
+        given, pins = self.given, self.pins
+        contexts = next(axis for axis in self.axes if axis.keys == (CP,))
+        several = contexts._replace(rows=tuple(row for row in contexts.rows if row[0] > 1))
+        crossing = tuple(several if axis is contexts else axis for axis in self.axes)
+        for split in splits(self.run, given):
+            changed = [key for key, value in split.items() if given.get(key) != value]
+            if not pins.allows(*changed) or not pins.within(split):
+                continue
+            chunks = chunk_sizes(split, self.run)
+            for combined in itertools.product(*self.groups):
+                keys = dict(split)
+                for part in combined:
+                    keys.update(part)
+                if not pins.within(keys):
+                    continue
+                chosen = crossing if CP_TYPE in keys else self.axes
+                if all(axis.rows for axis in chosen):
+                    yield Base({**keys, **self.always}, chosen, chunks)
+
+    def forms(self, base: Base) -> Iterator[tuple[dict[str, Any], Axis | None]]:
+        """Forms of recomputation of a base, each with the axis of its counts (None without one)."""
+        for form, numbers in forms(self.run, self.given, base.chunks):
+            changed = [key for key, value in form.items() if self.given.get(key) != value]
+            if numbers:
+                form = {key: value for key, value in form.items() if key != NUMBER}
+                allowed = [n for n in numbers if n in self.pins.limits.get(NUMBER, (n,))]
+                if NUMBER in self.pins.keys:
+                    allowed = [n for n in numbers if n == self.given.get(NUMBER)]
+                changed = [key for key in changed if key != NUMBER]
+                if allowed and self.pins.allows(*changed) and self.pins.within(form):
+                    yield form, Axis((NUMBER,), tuple((n,) for n in allowed))
+            elif self.pins.allows(*changed) and self.pins.within(form):
+                yield form, None
+
+
+def frozen(run: Run, given: dict[str, Any], pins: Pins) -> frozenset[str]:
+    """Keys that may not change because a checkpoint is loaded that would not open (unless unsafe changes are allowed)."""
+    if pins.unsafe or not checkpoint.loads(given):
+        return frozenset()
+    out: set[str] = set()
+    if not checkpoint.is_resharded(given):
+        out.update((*checkpoint.MODEL_DEGREES, *SPLIT_KEYS))
+    if checkpoint.breaks("use_distributed_optimizer", True, given, run.model):
+        out.add("use_distributed_optimizer")
+    return frozenset(out)
+
+
+def axes(run: Run, given: dict[str, Any], pins: Pins) -> tuple[Axis, ...]:
+    """The broadcast axes: divisors of what degrees must divide, the recipe's own values always among them."""
+    world, per_node = int(run.target.world_size or 0), run.target.gpus_per_node
+    sizes = [d for d in divisors(run.model.num_attention_heads) if d <= min(per_node, world) and world % d == 0]
+    if not pins.unsafe:
+        sizes = [tp for tp in sizes if not checkpoint.breaks(TP, tp, given, run.model)]
+    length = run.batch.seq_length
+    contexts = [cp for cp in CONTEXTS if world % cp == 0 and length % (2 * cp) == 0 and length // cp >= TOKENS_AT_LEAST]
+    batch = int(run.batch.global_batch_size or 0)
+    micro = [size for size in MICRO_BATCHES if batch % size == 0]
+    if safety.batch_is_trained(run.model) and not pins.unsafe:
+        micro = []
+    found = [
+        _axis(TP, sizes, run.parallel.tp, pins),
+        _axis(CP, contexts, run.parallel.cp, pins),
+        _axis(MBS, micro, run.batch.micro_batch_size, pins),
+    ]
     moe = run.model.moe
     if moe is not None:
-        eps = [d for d in divisors(moe.num_experts) if d <= world and world % d == 0]
-        axes[EP] = _axis(EP, eps, run.parallel.ep, pins)
-        axes[ETP] = _axis(ETP, [1], run.parallel.etp, pins)
-    batch = int(run.batch.global_batch_size or 0)
-    sizes = [size for size in (1, 2, 3, 4, 6, 8, 12, 16) if batch % size == 0]
-    if moe is not None and (moe.capacity_factor is not None or moe.aux_loss):
-        sizes = []  # the micro-batch is part of what is trained (design 4.2: unsafe)
-    axes[MBS] = _axis(MBS, sizes, run.batch.micro_batch_size, pins)
-    return axes
+        experts = [d for d in divisors(moe.num_experts) if d <= world and world % d == 0]
+        found.append(_axis(EP, experts, run.parallel.ep, pins))
+        own = given.get(ETP)
+        # None: as tensor parallelism
+        found.append(_axis(ETP, [1] if own is not None else [1, None], own, pins))
+    found.append(_switches((SP, TP_OVERLAP), given, pins, ((False, False), (True, False), (True, True))))
+    found.append(_switches((GRAD_OVERLAP, PARAM_OVERLAP), given, pins, ((False, False), (True, False), (True, True))))
+    return tuple(found)
 
 
-def checkpoint_opens(run: Run, tp: int) -> bool:
-    """Whether a checkpoint of the recipe opens at another tensor-parallel size: the padded vocabulary must not change."""
-    vocabulary = run.model.vocab_size
-    if vocabulary is None:
-        return bool(tp == run.parallel.tp)
-    divisor = run.model.vocab_divisor
-    now, then = round_up(vocabulary, divisor * run.parallel.tp), round_up(vocabulary, divisor * tp)
-    return bool(now == then)
-
-
-def checkpoint_pins(given: dict[str, Any]) -> frozenset[str]:
-    """Keys that a checkpoint to be loaded fixes: all degrees in the old format, which cannot be resharded."""
-    if given.get("load") and given.get("ckpt_format") == "torch":
-        return frozenset((TP, PP, EP, ETP, *SPLIT_KEYS, "use_distributed_optimizer"))
-    return frozenset()
-
-
-def _axis(key: str, values: list[Any], current: Any, pins: Pins) -> list[Any]:
+def _axis(key: str, values: list[Any], own: Any, pins: Pins) -> Axis:
     if not pins.allows(key):
-        return [current]
-    return sorted({*values, current})
+        return Axis((key,), ((own,),))
+    every = sorted({*values, own}, key=lambda value: -1 if value is None else value)
+    return Axis((key,), tuple((value,) for value in every if pins.within({key: value})))
 
 
-def splits(run: Run, given: dict[str, Any], pins: Pins) -> Iterator[dict[str, Any]]:
-    """Pipeline sizes with their virtual stages and layer splits; first the recipe's own."""
-    own = {key: given.get(key) for key in SPLIT_KEYS}
-    yield {PP: run.parallel.pp, **own}
-    if not pins.allows(PP, *SPLIT_KEYS):
-        return
-    layers, world = run.model.num_layers, int(run.target.world_size or 0)
-    empty = dict.fromkeys(SPLIT_KEYS)
-    for pp in divisors(world):
-        if pp > layers or pp > 64:
-            continue
-        if layers % pp == 0:
-            each = layers // pp
-            for vpp in [v for v in divisors(each) if v <= 8] if pp > 1 else [1]:
-                split = {PP: pp, **empty, "num_virtual_stages_per_pipeline_rank": vpp if vpp > 1 else None}
-                if split != {PP: run.parallel.pp, **own}:
-                    yield split
-        elif pp > 1:
-            yield from uneven(pp, layers, empty, own, run)
-
-
-def uneven(pp: int, layers: int, empty: dict[str, Any], own: dict[str, Any], run: Run) -> Iterator[dict[str, Any]]:
-    """Splits with shorter end stages where the layers do not divide: the ends also hold embedding and head."""
-    if pp == 1:
-        return
-    for each in {-(-layers // pp), -(-layers // pp) + 1}:
-        rest = layers - each * (pp - 1)
-        if 0 < rest <= each:
-            split = {PP: pp, **empty, "decoder_last_pipeline_num_layers": rest}
-            if split != {PP: run.parallel.pp, **own}:
-                yield split
-        if pp > 2:
-            ends = layers - each * (pp - 2)
-            if 2 <= ends <= 2 * each:
-                split = {
-                    PP: pp, **empty,
-                    "decoder_first_pipeline_num_layers": ends - ends // 2,
-                    "decoder_last_pipeline_num_layers": ends // 2,
-                }  # fmt: skip
-                if split != {PP: run.parallel.pp, **own}:
-                    yield split
-
-
-def _layers_per_chunk(split: dict[str, Any], run: Run) -> int:
-    """Most layers of a (virtual) stage of a split, about: what `block` recomputation counts in."""
-    vpp = split["num_virtual_stages_per_pipeline_rank"] or 1
-    return max(-(-run.model.num_layers // int(split[PP] * vpp)), 1)
-
-
-def recomputes(run: Run, given: dict[str, Any], pins: Pins, per_chunk: int) -> Iterator[dict[str, Any]]:
-    """Ways to recompute; first the recipe's own. `block` counts are an axis."""
-    own = {key: given.get(key) for key in (*RECOMPUTE_KEYS, "recompute_layer_ids")}
-    yield own
-    if not pins.allows(*RECOMPUTE_KEYS):
-        return
-    none = {**dict.fromkeys(own), "recompute_granularity": None}
-    if own != none:
-        yield none
-    full = {**none, "recompute_granularity": "full"}
-    yield {**full, "recompute_method": "uniform", "recompute_num_layers": 1}
-    counts = sorted({n for n in (1, 2, 3, 4, 6, 8, 12, 16, per_chunk // 2, per_chunk - 1) if 0 < n < per_chunk})
-    if counts:
-        yield {**full, "recompute_method": "block", "recompute_num_layers": counts}
-    if run.args.get("cuda_graph_impl") in (None, "none"):
-        modules = [["mlp"]] if run.model.moe is None else [["moe_act"], ["moe"]]
-        if run.model.mla is not None:
-            modules.append(["mla_up_proj", *modules[0]])
-        for names in modules:
-            yield {**none, "recompute_granularity": "selective", "recompute_modules": names}
-
-
-def overlaps(given: dict[str, Any], pins: Pins) -> Iterator[dict[str, Any]]:
-    """Sharding and overlap of the optimizer: as they are, and all on."""
-    yield {}
-    keys = ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
-    if given.get("use_torch_fsdp2") or given.get("use_megatron_fsdp") or not pins.allows(*keys):
-        return
-    if (given.get("optimizer") or "adam") not in ("adam", "sgd"):
-        return
-    if not all(given.get(key) for key in keys):
-        yield dict.fromkeys(keys, True)
+def _switches(keys: tuple[str, str], given: dict[str, Any], pins: Pins, rows: tuple[tuple[bool, bool], ...]) -> Axis:
+    """Two switches that depend on each other."""
+    own = (bool(given.get(keys[0])), bool(given.get(keys[1])))
+    kept = []
+    for row in dict.fromkeys((own, *rows)):
+        pinned = all(value == mine for key, value, mine in zip(keys, row, own, strict=True) if not pins.allows(key))
+        if pinned and pins.within(dict(zip(keys, row, strict=True))):
+            kept.append(row)
+    return Axis(keys, tuple(kept))

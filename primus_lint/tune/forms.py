@@ -1,0 +1,59 @@
+"""Forms of recomputation of the space; what each leaves out of the file is null."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.tune.keys import RECOMPUTE_KEYS
+
+if TYPE_CHECKING:
+    from primus_lint.ir.run import Run
+
+Form = dict[str, Any]
+
+
+def forms(run: Run, given: dict[str, Any], chunks: tuple[int, ...]) -> list[tuple[Form, list[int]]]:
+    """Ways to recompute with the values of `recompute_num_layers` that go with each ([]: its value is in the form).
+
+    First the recipe's own, then none. `chunks` are the numbers of layers that chunks have. `uniform` counts divide
+    them all; `block` counts are below the largest (all of them up to 8, then ever wider steps).
+    """
+    per_chunk = max(*chunks, 1)
+    own: Form = {key: given.get(key) for key in RECOMPUTE_KEYS}
+    found: list[tuple[Form, list[int]]] = [(own, [])]
+    none = dict.fromkeys(RECOMPUTE_KEYS)
+    found.append((none, []))
+    full: Form = {**none, "recompute_granularity": "full"}
+    groups = [number for number in (1, 2, 3, 4, 6, 8) if gcd(*chunks) % number == 0]
+    found.append(({**full, "recompute_method": "uniform"}, groups))
+    blocks = sorted({*range(1, min(per_chunk, 9)), *(n for n in (10, 12, 14, 16, 20, 24, 28, 32) if n < per_chunk)})
+    if per_chunk > 1:
+        blocks = sorted({*blocks, per_chunk - 1})
+        found.append(({**full, "recompute_method": "block"}, blocks))
+    if run.kernels.cuda_graphs == "none":
+        for modules in module_lists(run):
+            found.append(({**none, "recompute_granularity": "selective", "recompute_modules": modules}, []))
+    return [(form, numbers) for index, (form, numbers) in enumerate(found) if index == 0 or form != own]
+
+
+def module_lists(run: Run) -> list[list[str]]:
+    """Module lists of selective recomputation, from the cheapest to the dearest: what a person would combine."""
+    moe = run.model.moe
+    small = ["layernorm"]
+    if moe is None:
+        lists = [small, ["mlp"], ["layernorm", "mlp"]]
+    else:
+        act = ["moe_act"]
+        lists = [small, act, [*small, *act]]
+        if moe.shared_expert_intermediate_size and not moe.shared_expert_overlap:
+            lists.append([*small, *act, "shared_experts"])
+        lists += [["moe"], [*small, "moe"]]
+        if not all(moe.layer_is_moe):
+            lists.append([*small, *act, "mlp"])
+            lists.append([*small, "moe", "mlp"])
+    if run.model.mla is not None:
+        lists = [["mla_up_proj"], *lists, *(["mla_up_proj", *modules] for modules in lists)]
+    if run.kernels.attention_backend == "unfused":
+        lists = [["core_attn"], *lists, *(["core_attn", *modules] for modules in lists[:3])]
+    return lists

@@ -1,0 +1,215 @@
+"""The array forms on one structure: legality, seconds and bytes of every element of its grid.
+
+Columns are arrays with one dimension per axis (they broadcast), or flat arrays of chosen elements; the formulas of
+rules, ledger and projection take either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from primus_lint.lower.megatron import adjust, namespace
+from primus_lint.lower.megatron.build import build_run
+from primus_lint.lower.megatron.namespace import KEYS_OF
+from primus_lint.rules import catalogue
+from primus_lint.rules.engine import UNDECIDED
+from primus_lint.tune.keys import EP, ETP, RECOMPUTE_KEYS, SP, TP, TP_OVERLAP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from primus_lint.hardware import Accelerator
+    from primus_lint.pipeline import Subject
+    from primus_lint.rules.catalogue import Entry
+    from primus_lint.tune.space import Axis
+
+Columns = dict[str, Any]
+
+
+class Shape:
+    """Axes as columns: their dimensions, the value of every key at every element, and which elements count.
+
+    `valid` leaves out elements that say the same as another one: what depends on tensor parallelism without any.
+    """
+
+    def __init__(self, axes: tuple[Axis, ...], given: dict[str, Any]) -> None:
+        self.axes = axes
+        self.given = given
+        self.shape = tuple(len(axis.rows) for axis in axes)
+        self.columns: Columns = {}
+        for position, axis in enumerate(axes):
+            for index, key in enumerate(axis.keys):
+                values = [row[index] for row in axis.rows]
+                if any(value is None for value in values):
+                    continue
+                self.columns[key] = self._along(position, values)
+        self._follow()
+        self.valid = self._valid()
+        self.size = int(self.valid.sum())
+        self.changed = self._changed()
+
+    def _along(self, position: int, values: list[Any]) -> Any:
+        dimensions = [1] * len(self.axes)
+        dimensions[position] = len(values)
+        return np.array(values).reshape(dimensions)
+
+    def _position(self, key: str) -> int | None:
+        return next((index for index, axis in enumerate(self.axes) if key in axis.keys), None)
+
+    def _follow(self) -> None:
+        """Expert tensor parallelism that is unset follows tensor parallelism."""
+        position = self._position(ETP)
+        if position is None or ETP in self.columns:
+            return
+        values = [row[0] for row in self.axes[position].rows]
+        if values == [None]:
+            return
+        unset = self._along(position, [value is None for value in values])
+        self.columns[ETP] = np.where(unset, self.columns[TP], self._along(position, [value or 0 for value in values]))
+
+    def _valid(self) -> Any:
+        valid = np.ones(self.shape, dtype=bool)
+        tp = self.columns.get(TP)
+        if tp is None:
+            return valid
+        position = self._position(SP)
+        if position is not None:
+            seen = set()
+            first = []  # rows whose tensor-parallel overlap is new, the recipe's own sequence parallelism preferred
+            rows = self.axes[position].rows
+            own = bool(self.given.get(SP))
+            for row in sorted(rows, key=lambda row: row[0] != own):
+                if row[1] not in seen:
+                    seen.add(row[1])
+                    first.append(row)
+            valid &= (tp > 1) | self._along(position, [row in first for row in rows])
+        position = self._position(ETP)
+        if position is not None:
+            values = [row[0] for row in self.axes[position].rows]
+            if None in values:
+                valid &= self._along(position, [value is None for value in values]) | (self.columns[ETP] != tp)
+        return valid
+
+    def _changed(self) -> Any:
+        """How many keys of the axes differ from the recipe's, for every element."""
+        changed: Any = np.zeros(self.shape, dtype=np.int64)
+        for position, axis in enumerate(self.axes):
+            for index, key in enumerate(axis.keys):
+                own = self.given.get(key)
+                if key in (SP, TP_OVERLAP):
+                    own = bool(own)
+                differs = self._along(position, [row[index] != own for row in axis.rows])
+                if key == SP and TP in self.columns:
+                    differs = differs & (self.columns[TP] > 1)
+                changed = changed + differs
+        return changed
+
+    def chosen(self, indices: Any) -> Columns:
+        """Columns [element, 1] of some elements (positions in the flattened grid)."""
+        places = np.unravel_index(indices, self.shape)
+        out = {}
+        for key, column in self.columns.items():
+            clipped = tuple(
+                place if size > 1 else np.zeros_like(place) for place, size in zip(places, column.shape, strict=True)
+            )
+            out[key] = column[clipped][:, None]
+        return out
+
+    def point(self, index: int) -> dict[str, Any]:
+        """The values of one element (its position in the flattened grid), as the file would say them."""
+        places = np.unravel_index(index, self.shape)
+        values: dict[str, Any] = {}
+        for place, axis in zip(places, self.axes, strict=True):
+            values.update(zip(axis.keys, axis.rows[int(place)], strict=True))
+        if values[TP] == 1:
+            values.pop(SP, None)  # without effect
+        return values
+
+
+class Evaluator:
+    """The array forms for one recipe on one device. `excused` are codes of errors that no tuned key can cure."""
+
+    def __init__(self, subject: Subject, accelerator: Accelerator, excused: frozenset[str]) -> None:
+        self.subject = subject
+        self.accelerator = accelerator
+        self.given = dict(subject.lowered.namespace.given)
+        lowered = subject.lowered
+        self.env = {key[4:]: value for key, value in lowered.namespace.items() if key.startswith("env_")}
+        entries = [
+            entry
+            for entry in catalogue.applicable(lowered.framework, subject.version, "array")
+            if entry.function is not None and entry.severity == "error" and entry.code not in excused
+        ]
+        self.about_recompute = [entry for entry in entries if _about_recompute(entry)]
+        self.others = [entry for entry in entries if not _about_recompute(entry)]
+        self.undecided: set[str] = set()  # rules whose array form could not decide: left to the exact rescoring
+
+    def names(self, keys: dict[str, Any], columns: Columns) -> Any:
+        """The namespace of a structure with columns."""
+        args = {**self.given, **keys, **columns}
+        if args.get(EP) is None:
+            args[EP] = 1
+        adjust.megatron(args, self.subject.version)
+        asked = {**self.given, **keys, **columns}
+        subject = self.subject
+        return namespace(
+            args, asked, subject.target, subject.version, subject.lowered.framework, self.env, subject.stack
+        )
+
+    def run(self, names: Any) -> Any:
+        subject = self.subject
+        return build_run(names, subject.section, subject.target, subject.version, subject.lowered.framework)
+
+    def legal(self, names: Any, entries: list[Entry], keep: Any, removed: Callable[[str, int], None]) -> Any:
+        """The elements of `keep` (a mask, or a shape: all) that break none of some rules. `removed` is told how many
+        each rule took, the first one that did."""
+        keep = np.ones(keep, dtype=bool) if isinstance(keep, tuple) else keep.copy()
+        for entry in entries:
+            assert entry.function is not None
+            try:
+                broken = entry.function(names)
+            except UNDECIDED as error:
+                if isinstance(error, ValueError) and "ambiguous" in str(error):
+                    self.undecided.add(entry.name)
+                continue
+            if isinstance(broken, np.ndarray):
+                gone = keep & broken.astype(bool)
+                number = int(gone.sum())
+                if number:
+                    removed(entry.name, number)
+                    keep &= ~gone
+                    if not keep.any():
+                        break
+            elif broken:
+                removed(entry.name, int(keep.sum()))
+                keep[...] = False
+                break
+        return keep
+
+    def seconds(self, run: Any, shape: Any, priced: dict[Any, Any]) -> Any:
+        """Seconds of a step of every element; None when the structure cannot be projected. `priced` is shared between
+        structures of the same columns and switches (see `projection.project`)."""
+        from primus_lint.projection import project
+
+        projection = None if run is None else project(run, self.accelerator, priced=priced)
+        return None if projection is None else np.broadcast_to(projection.iteration_s, shape)
+
+    def bytes(self, run: Any, shape: Any) -> Any:
+        """Device bytes (the high estimate) of the heaviest rank of every element; None without an account."""
+        from primus_lint.ledger import Ledger, ledger
+
+        account = None if run is None else ledger(run, self.accelerator)
+        if not isinstance(account, Ledger):
+            return None
+        return np.broadcast_to(account.device_bytes[1], shape)
+
+
+def _about_recompute(entry: Entry) -> bool:
+    """Whether a rule reads the form of recomputation."""
+    for name in entry.names:
+        base = name.removeprefix("given_")
+        if set(KEYS_OF.get(base, (base,))) & set(RECOMPUTE_KEYS) or base.startswith("recompute"):
+            return True
+    return False

@@ -1,0 +1,50 @@
+"""Names of the keys that the search changes, in the groups that change together."""
+
+from __future__ import annotations
+
+TP = "tensor_model_parallel_size"
+PP = "pipeline_model_parallel_size"
+CP = "context_parallel_size"
+EP = "expert_model_parallel_size"
+ETP = "expert_tensor_parallel_size"
+MBS = "micro_batch_size"
+SP = "sequence_parallel"
+TP_OVERLAP = "tp_comm_overlap"
+GRAD_OVERLAP = "overlap_grad_reduce"
+PARAM_OVERLAP = "overlap_param_gather"
+SHARDED = "use_distributed_optimizer"
+CP_TYPE = "cp_comm_type"
+EP_OVERLAP = "overlap_moe_expert_parallel_comm"
+SHARED_OVERLAP = "moe_shared_expert_overlap"
+DISPATCHER = "moe_token_dispatcher_type"
+VPP = "num_virtual_stages_per_pipeline_rank"
+LAYOUT = "pipeline_model_parallel_layout"
+FIRST = "decoder_first_pipeline_num_layers"
+LAST = "decoder_last_pipeline_num_layers"
+
+SPLIT_KEYS = (
+    VPP, "num_layers_per_virtual_pipeline_stage", LAYOUT, FIRST, LAST,
+    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
+)  # fmt: skip
+NUMBER = "recompute_num_layers"
+RECOMPUTE_KEYS = ("recompute_granularity", "recompute_method", NUMBER, "recompute_modules", "recompute_layer_ids")
+EXPERT_KEYS = (DISPATCHER, EP_OVERLAP, SHARED_OVERLAP)
+GEMM_KEYS = ("moe_grouped_gemm", "moe_use_legacy_grouped_gemm", "use_turbo_grouped_gemm")
+DEEPEP_KEYS = (DISPATCHER, "moe_enable_deepep", "moe_flex_dispatcher_backend", "use_turbo_deepep", "moe_router_dtype")
+FP8_KEYS = ("fp8", "fp8_recipe")
+LOSS_KEYS = ("cross_entropy_loss_fusion", "cross_entropy_fusion_impl")
+STATE_KEYS = (
+    "use_precision_aware_optimizer", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype",
+    "grad_reduce_in_bf16",
+)  # fmt: skip
+
+DEGREES = (TP, PP, CP, EP, ETP)
+# Every key that the search may change, each once.
+TUNED = tuple(
+    dict.fromkeys(
+        (
+            *DEGREES, MBS, *SPLIT_KEYS, *RECOMPUTE_KEYS, SP, TP_OVERLAP, GRAD_OVERLAP, PARAM_OVERLAP, SHARDED, CP_TYPE,
+            *EXPERT_KEYS, "moe_permute_fusion", *GEMM_KEYS, *DEEPEP_KEYS, *FP8_KEYS, *LOSS_KEYS, *STATE_KEYS,
+        )
+    )
+)  # fmt: skip

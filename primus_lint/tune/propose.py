@@ -1,0 +1,197 @@
+"""What the search proposes for one section of a file: a recipe worth writing, or why there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from primus_lint.pipeline import Subject
+    from primus_lint.tune.rescore import Candidate
+    from primus_lint.tune.search import Result
+
+
+class Rules:
+    """How a fix may go: which safety classes, what it may touch, what it looks for and what it must gain.
+
+    `min_gain` and `min_headroom` are shares; `limits` maps keys to the values that they may take.
+    """
+
+    __slots__ = (
+        "budget_s",
+        "keep",
+        "limits",
+        "min_gain",
+        "min_headroom",
+        "minimal",
+        "objective",
+        "reach",
+        "tune",
+        "unsafe",
+    )
+
+    def __init__(
+        self,
+        *,
+        unsafe: bool = False,
+        tune: bool = True,
+        minimal: bool = False,
+        min_gain: float = 0.03,
+        keep: frozenset[str] = frozenset(),
+        limits: Mapping[str, tuple[Any, ...]] | None = None,
+        objective: str = "tokens",
+        min_headroom: float = 0.0,
+        reach: float | None = None,
+        budget_s: float = float("inf"),
+    ) -> None:
+        self.unsafe = unsafe
+        self.tune = tune
+        self.minimal = minimal
+        self.min_gain = min_gain
+        self.keep = keep
+        self.limits = dict(limits or {})
+        self.objective = objective
+        self.min_headroom = min_headroom
+        self.reach = reach
+        self.budget_s = budget_s
+
+
+class Proposal:
+    """`candidates`: recipes worth writing, the preferred first (empty: leave the recipe as it is); `reason` says why
+    there are none, or what the candidates are; `broken`: the recipe as it stands does not start or is not sure to fit."""
+
+    __slots__ = ("broken", "candidates", "reason", "result", "subject")
+
+    def __init__(self, subject: Subject, broken: bool = False) -> None:
+        self.subject = subject
+        self.broken = broken
+        self.candidates: list[Candidate] = []
+        self.reason = ""
+        self.result: Result | None = None
+
+
+def propose(subject: Subject, how: Rules) -> Proposal:
+    """Search for a better recipe of one section."""
+    proposal = Proposal(subject)
+    if subject.section.framework != "megatron" or subject.run is None:
+        return proposal
+    accelerator = subject.accelerator
+    if accelerator is None or subject.target.world_size is None:
+        if how.tune or needs_search(subject, how):
+            proposal.reason = "no search: it needs a GPU kind and a world size (--gpu, --nodes)"
+        return proposal
+    from primus_lint.ledger import ledger
+
+    if not ledger(subject.run, accelerator) and subject.run.parallel.stages is not None:
+        proposal.reason = "no search: memory is not modelled for this recipe"
+        return proposal
+    proposal.broken = broken = needs_search(subject, how)
+    if not broken and (not how.tune or how.minimal):
+        return proposal
+    from primus_lint.tune.search import Pins, search, unrelated_errors
+    from primus_lint.tune.simplify import simplify
+
+    minimal = how.minimal or not how.tune
+    pins = Pins(how.keep, how.limits, how.unsafe)
+    result = search(
+        subject, accelerator, pins=pins, kind="minimal" if minimal else how.objective, min_headroom=how.min_headroom,
+        budget_s=how.budget_s, reach=how.reach,
+    )  # fmt: skip
+    proposal.result = result
+    if not result.best:
+        proposal.reason = nothing_fits(subject, how) if broken else "no recipe of the space is legal and fits"
+        return proposal
+    best = list(result.best)
+    if not minimal and how.objective != "memory-headroom" and best[0].changes:
+        best.insert(0, simplify(subject, result.objective.capacity_bytes, best[0], unrelated_errors(subject)))
+    if not best[0].changes:
+        proposal.reason = "the recipe as it stands is the best of the space"
+        return proposal
+    chosen = [c for c in best if c.changes and (broken or worth_it(subject, c, how))]
+    if not chosen:
+        gain = gain_of(subject, best[0])
+        proposal.reason = "no change is worth writing" + (f": the best gains {gain:.1%}" if gain is not None else "")
+        return proposal
+    proposal.candidates = chosen
+    proposal.reason = "the fewest changes that fit" if minimal else TITLES[how.objective]
+    return proposal
+
+
+TITLES = {
+    "tokens": "the fastest recipe that fits",
+    "cost": "the cheapest recipe that fits",
+    "memory-headroom": "the recipe with the most headroom that is not slower",
+}
+
+
+def needs_search(subject: Subject, how: Rules) -> bool:
+    """Illegal, or some rank is not sure to fit (with the headroom that is asked for)."""
+    from primus_lint.tune.keys import TUNED
+
+    if any(finding.severity == "error" and set(finding.keys) & set(TUNED) for finding in subject.conditions):
+        return True
+    accelerator = subject.accelerator
+    if accelerator is None or subject.ledger is None:
+        return False
+    capacity = accelerator.visible_hbm_bytes
+    if subject.ledger.fits(capacity) is False:
+        return True
+    return how.min_headroom > 0 and subject.ledger.fits(int(capacity * (1 - how.min_headroom))) is not True
+
+
+def gain_of(subject: Subject, candidate: Candidate) -> float | None:
+    """Share of tokens/s that a candidate gains over the recipe as it stands; None when that one does not run."""
+    now, accelerator = subject.projection, subject.accelerator
+    if now is None or accelerator is None or subject.ledger is None:
+        return None
+    if subject.ledger.fits(accelerator.visible_hbm_bytes) is False:
+        return None
+    return float(now.iteration_s) / candidate.iteration_s - 1
+
+
+def worth_it(subject: Subject, candidate: Candidate, how: Rules) -> bool:
+    """Whether the gain exceeds the wanted one and the band of the comparison.
+
+    The errors of one class of operations (products, attention, each kind of communication) come from the same rates
+    in both recipes, so they cancel but for the difference of the class's share: the band of the difference is the sum
+    over the classes of |spread after - spread before|.
+    """
+    now = subject.projection
+    if now is None or subject.ledger is None:
+        return False
+    if how.objective == "memory-headroom":
+        before = int(subject.ledger.worst_rank.device_high_bytes)
+        return before - candidate.peak_bytes > how.min_gain * before
+    saved_s = float(now.iteration_s) - candidate.iteration_s
+    spreads, after = now.spreads_s, candidate.projection.spreads_s
+    band_s = sum(abs(float(after.get(kind, 0.0)) - float(spreads.get(kind, 0.0))) for kind in {*spreads, *after})
+    return saved_s > max(how.min_gain * candidate.iteration_s, band_s)
+
+
+def same_score(subject: Subject, candidate: Candidate) -> bool:
+    """The re-read file scores what the search said, to the byte and to the last digit."""
+    if subject.ledger is None or subject.projection is None:
+        return False
+    mine = [rank.device_high_bytes for rank in subject.ledger.ranks]
+    theirs = [rank.device_high_bytes for rank in candidate.ledger.ranks]
+    return mine == theirs and float(subject.projection.iteration_s) == candidate.iteration_s
+
+
+def nothing_fits(subject: Subject, how: Rules) -> str:
+    """No recipe of the space fits: the smallest world size at which one does."""
+    from primus_lint.tune.search import Pins
+    from primus_lint.tune.smallest import MAX_FACTOR, smallest_world
+
+    world, accelerator = subject.target.world_size, subject.accelerator
+    assert world is not None and accelerator is not None
+    smallest = smallest_world(subject, accelerator, Pins(how.keep, how.limits, how.unsafe), how.min_headroom)
+    if smallest is None:
+        return (
+            f"no legal recipe of the space fits on {world:,} GPUs, nor on any larger number of whole nodes up to "
+            f"{world * MAX_FACTOR:,} GPUs at this global batch"
+        )
+    return (
+        f"no legal recipe of the space fits on {world:,} GPUs; the smallest world size at which one does is "
+        f"{smallest:,} GPUs ({smallest // subject.target.gpus_per_node} nodes) at this global batch"
+    )

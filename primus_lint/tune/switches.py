@@ -1,0 +1,121 @@
+"""Switches of the space that formulas cannot broadcast: each group is a list of alternatives, the recipe's own first.
+
+`alternatives` are crossed with the splits. `improvements` never cost time or memory in the model (tests hold them to
+it), so that they are switched on in every candidate at once instead of doubling the space.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.tune import safety
+from primus_lint.tune.keys import CP_TYPE, DISPATCHER, EP_OVERLAP, LOSS_KEYS, SHARDED, SHARED_OVERLAP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from primus_lint.hardware import Accelerator
+    from primus_lint.ir.run import Run
+    from primus_lint.tune.space import Pins
+
+Keys = dict[str, Any]
+FLEX: Keys = {DISPATCHER: "flex", "moe_enable_deepep": True, "moe_router_dtype": "fp32"}
+TURBO_DEEPEP: Keys = {"use_turbo_deepep": True, "moe_router_dtype": "fp32"}
+NO_DEEPEP: Keys = {DISPATCHER: "alltoall", "moe_enable_deepep": False, "use_turbo_deepep": False}
+FP8_RECIPES = (("hybrid", "delayed"), ("hybrid", "tensorwise"), ("e4m3", "blockwise"), ("e4m3", "mxfp8"))
+
+
+def alternatives(run: Run, given: Keys, accelerator: Accelerator, pins: Pins) -> list[list[Keys]]:
+    """Groups of alternatives; every alternative names only keys that differ from the recipe's own."""
+    groups: list[list[Keys]] = [_sharding(run, given), _context(given)]
+    if run.model.moe is not None:
+        groups += [_overlaps(run, given), _dispatchers(run, given)]
+    groups.append(_fp8(run, given, accelerator))
+    return [[{}, *_allowed(run, given, pins, group)] for group in groups]
+
+
+def improvements(run: Run, given: Keys, pins: Pins) -> list[Keys]:
+    """Switches that never cost time or memory, and are off in the recipe."""
+    found: list[Keys] = []
+    moe = run.model.moe
+    if moe is not None:
+        found.append({"moe_permute_fusion": True})
+        if given.get("enable_primus_turbo") and not run.kernels.turbo_grouped_gemm:
+            found.append(
+                {"moe_grouped_gemm": True, "use_turbo_grouped_gemm": True, "moe_use_legacy_grouped_gemm": False}
+            )
+        elif not moe.grouped_gemm:
+            found.append({"moe_grouped_gemm": True})
+    if run.kernels.cross_entropy_fusion is None and run.kernels.implementation == "transformer_engine":
+        found.append(dict(zip(LOSS_KEYS, (True, "te"), strict=True)))
+    if (
+        run.optimizer.name == "adam"
+        and run.optimizer.sharding == "distributed"
+        and run.precision.params_dtype == "bf16"
+    ):
+        if not run.optimizer.precision_aware:
+            moments = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}
+            found.append({"use_precision_aware_optimizer": True, **moments})
+        if run.precision.grads_dtype == "fp32":
+            found.append({"grad_reduce_in_bf16": True})
+    return _allowed(run, given, pins, found)
+
+
+def _allowed(run: Run, given: Keys, pins: Pins, group: Iterable[Keys]) -> list[Keys]:
+    """The alternatives of a group without what does not change, and without those that may not be written."""
+    out = []
+    for keys in group:
+        changes = {key: value for key, value in keys.items() if given.get(key) != value}
+        if not changes or changes in out or not pins.allows(*changes):
+            continue
+        kind = safety.class_of_all(changes.items(), given, run.model)
+        if kind == safety.SAFE or (kind == safety.UNSAFE and pins.unsafe):
+            out.append(changes)
+    return out
+
+
+def _sharding(run: Run, given: Keys) -> list[Keys]:
+    """The distributed optimizer on. The FSDP forms are not generated: their memory is not exact (docs/tuning.md)."""
+    fits = run.optimizer.name in ("adam", "sgd") and run.optimizer.sharding == "none"
+    return [{SHARDED: True}] if fits else []
+
+
+def _context(given: Keys) -> list[Keys]:
+    """How context-parallel ranks exchange keys and values; only means something with context parallelism."""
+    own = given.get(CP_TYPE)
+    if isinstance(own, list) and len(own) > 1:
+        return []  # layer by layer: a person has thought about it
+    return [{CP_TYPE: kind} for kind in ("p2p", "a2a", "all_gather") if own not in (kind, [kind])]
+
+
+def _overlaps(run: Run, given: Keys) -> list[Keys]:
+    """What the exchange of the experts hides behind: nothing, the shared experts, or another micro-batch's layer."""
+    moe = run.model.moe
+    assert moe is not None
+    off = {EP_OVERLAP: False, SHARED_OVERLAP: False}
+    now = {key: bool(given.get(key)) for key in off}
+    group = [off, {**off, EP_OVERLAP: True}]
+    if moe.shared_expert_intermediate_size:
+        group.append({**off, SHARED_OVERLAP: True})
+    return [{key: value for key, value in keys.items() if now[key] != value} for keys in group]
+
+
+def _dispatchers(run: Run, given: Keys) -> list[Keys]:
+    moe = run.model.moe
+    assert moe is not None
+    deepep = TURBO_DEEPEP if given.get("enable_primus_turbo") else FLEX
+    if moe.dispatcher == "flex":
+        return [NO_DEEPEP]
+    return [{DISPATCHER: kind} for kind in ("alltoall", "allgather") if kind != moe.dispatcher] + [deepep]
+
+
+def _fp8(run: Run, given: Keys, accelerator: Accelerator) -> list[Keys]:
+    """Other number formats of the products, where the device has rates for them."""
+    rates = accelerator.rates["gemm"]
+    if run.precision.fp4 is not None or "fp8" not in rates:
+        return []
+    group: list[Keys] = [{"fp8": None}] if run.precision.fp8 else []
+    for kind, recipe in FP8_RECIPES:
+        if recipe != "mxfp8" or "fp4" in rates:  # devices that scale blocks in hardware have both
+            group.append({"fp8": kind, "fp8_recipe": recipe})
+    return group
