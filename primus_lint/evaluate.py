@@ -53,6 +53,8 @@ def evaluate(request: Any, only: str | None = None) -> dict[str, Any]:
 def verdict(subject: Subject, findings: list[Finding]) -> tuple[bool | None, list[int] | None]:
     """Legal or not; without a world size also the legal sizes, and None when only some are."""
     illegal = any(finding.severity == "error" and is_legality(finding) for finding in findings)
+    if not subject.grid_known:
+        return (False if illegal else None), None
     if subject.target.world_size is not None:
         return not illegal, None
     sizes = [] if illegal else subject.legal_world_sizes

@@ -140,6 +140,13 @@ class Subject:
         broken = any(f.severity == "error" and f.code[0] in GRID_FAMILIES for f in self.conditions)
         return (self.run is not None or self.framework == "torchtitan") and not broken
 
+    @property
+    def grid_known(self) -> bool:
+        """Whether all degrees are known: a Megatron-Bridge recipe may set its own in code."""
+        if self.framework != "megatron_bridge":
+            return True
+        return all(self.lowered.namespace[name] is not None for name in ("tp", "pp", "cp"))
+
     @cached_property
     def legal_world_sizes(self) -> list[int]:
         from primus_lint.rules.worlds import legal_world_sizes
@@ -166,7 +173,8 @@ class Subject:
 
             return (*open_points(self.lowered.namespace), "torchtitan: time")
         if self.framework == "megatron_bridge":
-            return ("megatron_bridge: memory and time",)
+            own = () if self.grid_known else ("megatron_bridge: the degrees that the recipe sets itself",)
+            return (*own, "megatron_bridge: memory and time")
         return tuple(self.run.not_modelled) if self.run is not None else ("the recipe is incomplete",)
 
     @cached_property

@@ -93,7 +93,7 @@ def file_data(checked: Checked, root: str) -> dict[str, Any]:
     if not subject.modelled:
         return data
     if target.world_size is None:
-        data["legal_world_sizes"] = subject.legal_world_sizes
+        data["legal_world_sizes"] = subject.legal_world_sizes if subject.grid_known else None
     data["memory"] = memory_data(subject)
     data["time"] = time_data(subject)
     return data

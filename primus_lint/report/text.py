@@ -139,9 +139,10 @@ def subject_lines(subject: Subject) -> list[str]:
         return ["no memory or time: the recipe is incomplete"]
     parts = []
     if subject.target.world_size is None:
-        sizes = subject.legal_world_sizes
-        parts.append(f"legal on {_sizes(sizes)} GPUs" if sizes else "legal at no world size")
-    else:
+        sizes = subject.legal_world_sizes if subject.grid_known else None
+        if sizes is not None:
+            parts.append(f"legal on {_sizes(sizes)} GPUs" if sizes else "legal at no world size")
+    elif subject.section.framework == "megatron" or subject.ledger is not None:
         parts.append(_memory(subject))
         parts.append(_time(subject))
     for text in subject.not_modelled:
