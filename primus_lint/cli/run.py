@@ -128,10 +128,16 @@ def write_reports(report: Report, values: dict[str, Any]) -> None:
         to_file = outputs[index] if index < len(outputs) and outputs[index] != "-" else None
         write_format(name, text, report, values, color=to_file is None and common.use_color(sys.stdout))
         if to_file is None:
-            sys.stdout.write(text.getvalue())
+            sys.stdout.write(writable(text.getvalue(), sys.stdout.encoding))
         else:
             with open(to_file, "w", encoding="utf-8") as file:
-                file.write(text.getvalue())
+                file.write(writable(text.getvalue()))
+
+
+def writable(text: str, encoding: str | None = "utf-8") -> str:
+    """A text that can be encoded: bytes of a recipe that are no UTF-8 reach reports as lone surrogates."""
+    encoding = encoding or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)
 
 
 def write_format(name: str, out: io.StringIO, report: Report, values: dict[str, Any], color: bool) -> None:

@@ -74,7 +74,7 @@ def add_summary(path: str, report: Report) -> None:
     from primus_lint.report.markdown import text
 
     body = text(report, SUMMARY_LIMIT_BYTES // 2)
-    with open(path, "a", encoding="utf-8") as file:
+    with open(path, "a", encoding="utf-8", errors="replace") as file:
         file.write(body + "\n")
 
 

@@ -31,5 +31,5 @@ def write(out: TextIO, report: Report) -> None:
                 "location": {"path": relative(checked.path, report.root), "lines": lines},
             }
         )
-    json.dump(issues, out, indent=1)
+    json.dump(issues, out, indent=1, ensure_ascii=False)
     out.write("\n")

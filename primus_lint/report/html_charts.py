@@ -173,7 +173,7 @@ def front(points: list[Tuned], capacity: int | None) -> str:
     """Tuned recipes as points: tokens/s over peak memory, with the recipe as it was and the device's limit."""
     if not points:
         return ""
-    width, height, left, bottom = 640, 280, 64, 40
+    width, height, left, bottom = 640, 240, 8, 8
     sizes = [point.device_high_bytes for point in points] + ([capacity] if capacity else [])
     rates = [point.tokens_per_s_per_gpu for point in points]
     low_x, most_x = _range(sizes)
@@ -194,21 +194,18 @@ def front(points: list[Tuned], capacity: int | None) -> str:
             f"{gib(point.device_high_bytes)}</title></circle>"
         )
     axis = f'<path d="M{left} 8V{height - bottom}H{width - 12}" fill="none" stroke="currentColor" opacity=".5"/>'
-    words = (
-        f'<text x="{left}" y="{height - 10}">{gib(low_x)}</text><text x="{width - 12}" y="{height - 10}" text-anchor="end">'
-        f'peak {gib(most_x)}</text><text x="4" y="20">{most_y:,.0f}</text><text x="4" y="36">tokens/s</text>'
-        f'<text x="4" y="{height - bottom}">{low_y:,.0f}</text>'
-    )
     limit = ""
     if capacity:
         limit = f'<path d="M{x(capacity):.1f} 8V{height - bottom}" stroke="var(--over)" stroke-width="2"/>'
     rows = "".join(
-        f'<tr><td><b style="color:{colors[point.kind]}">●</b> {escape(point.changes)}</td>'
+        f'<tr><td class="path"><b style="color:{colors[point.kind]}">●</b> {escape(point.changes)}</td>'
         f'<td class="n">{_rate(point, capacity)}</td><td class="n">{gib(point.device_high_bytes)}</td></tr>'
         for point in points
     )
     return (
-        f'<h3>Tuned recipes</h3><svg class="front" viewBox="0 0 {width} {height}">{axis}{limit}{"".join(marks)}{words}</svg>'
+        f'<h3>Tuned recipes</h3><svg class="front" viewBox="0 0 {width} {height}">{axis}{limit}{"".join(marks)}</svg>'
+        f'<p class="small dim">across: peak memory, {gib(low_x)} to {gib(most_x)}, red: the device; up: tokens/s/GPU, '
+        f"{low_y:,.0f} to {most_y:,.0f}; green: chosen, grey: as it was</p>"
         f'<div class="scroll"><table><tr><th>changes</th><th class="n">tokens/s/GPU</th><th class="n">peak</th></tr>'
         f"{rows}</table></div>"
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def write(out: TextIO, report: Report) -> None:
-    json.dump(data(report), out, indent=1)
+    json.dump(data(report), out, indent=1, ensure_ascii=False)
     out.write("\n")
 
 

@@ -28,14 +28,14 @@ def text(report: Report, limit_bytes: int) -> str:
     if report.base is not None:
         parts += [*comparison_table(report), ""]
     parts += [*file_table(report), ""]
-    size = sum(len(part.encode()) + 1 for part in parts)
+    size = sum(_size(part) + 1 for part in parts)
     left = 0
     for group in report.groups:
         block = "\n".join(group_lines(group, report.root))
-        if left or size + len(block.encode()) > limit_bytes:
+        if left or size + _size(block) > limit_bytes:
             left += 1
             continue
-        size += len(block.encode()) + 1
+        size += _size(block) + 1
         parts.append(block)
     if left:
         parts.append(f"\n{left} more causes are not shown here.")
@@ -131,8 +131,8 @@ def group_lines(group: Group, root: str) -> list[str]:
 def _diffs(report: Report, limit_bytes: int) -> list[str]:
     lines: list[str] = []
     for path, diff in report.diffs.items():
-        if len(diff.encode()) <= limit_bytes:
-            limit_bytes -= len(diff.encode())
+        if _size(diff) <= limit_bytes:
+            limit_bytes -= _size(diff)
             lines += [
                 f"`{relative(path, report.root)}` as `--fix` writes it:",
                 "",
@@ -142,6 +142,10 @@ def _diffs(report: Report, limit_bytes: int) -> list[str]:
                 "",
             ]
     return lines
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
 
 
 def cell(text: str) -> str:

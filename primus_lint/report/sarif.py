@@ -25,7 +25,7 @@ ROOTS = {
 
 
 def write(out: TextIO, report: Report) -> None:
-    json.dump(log(report), out, indent=1)
+    json.dump(log(report), out, indent=1, ensure_ascii=False)
     out.write("\n")
 
 

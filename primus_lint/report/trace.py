@@ -34,7 +34,12 @@ def write(out: TextIO, report: Report) -> None:
             if drawing.shown < drawing.of:
                 notes[path] = f"{drawing.shown} of {drawing.of} micro-batches"
             events += process_events(subject, drawing, process, path)
-    json.dump({"traceEvents": events, "displayTimeUnit": "ms", "otherData": notes}, out, separators=(",", ":"))
+    json.dump(
+        {"traceEvents": events, "displayTimeUnit": "ms", "otherData": notes},
+        out,
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
     out.write("\n")
 
 

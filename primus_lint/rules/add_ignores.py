@@ -56,14 +56,14 @@ def with_ignores(checked: Checked, findings: list[Finding], reason: str) -> tupl
         names = by_line.setdefault(line_of(finding, checked, doc), [])
         if finding.name not in names:
             names.append(finding.name)
-    lines = source.text.split("\n")
-    end = "\r" if source.newline == "\r\n" else ""
+    text = source.text
     for line in sorted(by_line, reverse=True):
+        start = source.line_starts[line - 1] if line else 0
         word = "ignore" if line else "file-ignore"
-        indent = lines[line - 1][: len(lines[line - 1]) - len(lines[line - 1].lstrip())] if line else ""
+        rest = text[start:]
+        indent = rest[: len(rest) - len(rest.lstrip(" "))] if line else ""
         comment = f"{indent}# primus-lint: {word}[{', '.join(by_line[line])}] {reason}".rstrip()
-        lines.insert(max(line - 1, 0), comment + end)
-    text = "\n".join(lines)
+        text = text[:start] + comment + source.newline + rest
     after = SpanDoc.parse(SourceText.from_text(source.path, text))
     if after.fatal != doc.fatal or after.to_python() != doc.to_python():
         return None, []

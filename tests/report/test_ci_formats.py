@@ -174,3 +174,17 @@ def test_formats_and_outputs_go_in_pairs(repo: Path, lint: Any) -> None:
     assert lint("--output", "b.json", "--output-format", "json", SLOW).stdout == ""
     assert json.loads((repo / "b.json").read_text())["version"] == 1
     assert lint("--output", "b", "--output", "c", SLOW).exit_code == 2
+
+
+@pytest.mark.parametrize("form", ["text", "concise", "json", "sarif", "github", "gitlab", "junit", "markdown", "html"])
+def test_bytes_that_are_no_utf8_come_out_as_text(
+    repo: Path, lint: Any, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    data = (repo / CLEAN).read_bytes().replace(b"train_iters: 5000", b"train_itres: caf\xe9 # \xff")
+    (repo / "latin.yaml").write_bytes(data)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(repo / "summary.md"))
+    lint("--output-format", form, "--output", "out", "latin.yaml")
+    text = (repo / "out").read_text(encoding="utf-8")
+    assert "not-utf8" in text or "not UTF-8" in text
+    assert "\\udc" not in text
+    assert lint("--output-format", form, "latin.yaml").stdout == text
