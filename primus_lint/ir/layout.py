@@ -28,6 +28,15 @@ class Chunk(NamedTuple):
 
 
 Stages = tuple[tuple[Chunk, ...], ...]  # [pipeline rank][virtual stage]
+FOLDED_SCHEDULES = frozenset({"zbv", "v-half", "v-min", "dualpipev"})
+
+
+def folded(stages: Stages, schedule: str) -> Stages:
+    """The table of a schedule that goes down the ranks and back up: rank r holds virtual stages r and 2*pp-1-r. Other
+    schedules (and other numbers of virtual stages) keep the looped table."""
+    if schedule not in FOLDED_SCHEDULES or any(len(row) != 2 for row in stages):
+        return stages
+    return tuple((row[0], back[1]) for row, back in zip(stages, reversed(stages), strict=True))
 
 
 def parse_layout(text: str) -> list[str]:

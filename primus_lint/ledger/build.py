@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from primus_lint.ledger.stage_activations import ChunkBytes
     from primus_lint.ledger.states import Stage
 
-FOLDED = ("zbv", "v-half", "v-min", "dualpipev")
-
 
 def abstain(run: Run) -> tuple[str, ...]:
     """Why there can be no account of a recipe; empty when there is one."""
@@ -50,13 +48,9 @@ def abstain(run: Run) -> tuple[str, ...]:
 
 
 def chunks_of(run: Run, rank: int) -> tuple[Chunk, ...]:
-    """The model chunks of a pipeline rank; V schedules fold the second half of the virtual stages back."""
-    stages = run.parallel.stages
-    assert stages is not None
-    if run.schedule.kind in FOLDED and run.parallel.vpp == 2:
-        pp = run.parallel.pp
-        return (stages[rank][0], stages[pp - 1 - rank][1])
-    return stages[rank]
+    """The model chunks of a pipeline rank (of V schedules as folded by `ir.layout`)."""
+    assert run.parallel.stages is not None
+    return run.parallel.stages[rank]
 
 
 def ledger(run: Run, accelerator: Accelerator | None = None) -> Ledger | Abstention:

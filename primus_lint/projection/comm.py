@@ -13,6 +13,7 @@ from primus_lint.projection import cost
 from primus_lint.projection.traffic import ELEMENT_BYTES
 
 if TYPE_CHECKING:
+    from primus_lint.ir.run import Run
     from primus_lint.projection.compute import Block, Context
     from primus_lint.projection.cost import Cost, Pair
     from primus_lint.projection.shapes import Gemm

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # caches): the spread of whole steps around the sum of their parts. It is common to all recipes on a device and software,
 # so that it widens the band of an iteration but not that of a comparison (`spreads_s`).
 COMMON_SPREAD = 0.10
-FOLDED = frozenset({"zbv", "v-half", "v-min", "dualpipev"})
 
 
 class Projection:
@@ -132,8 +131,6 @@ def project_on(run: Run, device: Device, priced: dict[Any, Any] | None = None) -
     table = LayerTable(run, device, where, priced)
     stages = tuple(tuple(table.stage(chunk) for chunk in row) for row in parallel.stages)
     link = device.send_between_stages(_boundary_bytes(run), where)
-    if run.schedule.kind in FOLDED and len(stages[0]) == 2:  # rank r owns stages r and 2*pp-1-r
-        stages = tuple((row[0], stages[len(stages) - 1 - rank][1]) for rank, row in enumerate(stages))
     times = pipeline.Times(
         [[stage.forward_s for stage in row] for row in stages],
         [[stage.backward_s for stage in row] for row in stages],

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..formula import ceil_div, maximum, minimum, where
+from ..formula import ceil_div, is_scalar, maximum, minimum, where
 from .closed_form import chunk_count, warmup
 from .events import FOLDED_KINDS, SPLIT_BACKWARD_KINDS
 
@@ -152,7 +152,11 @@ def makespan_lower_s(
     split = kind in SPLIT_BACKWARD_KINDS
     f, b = forward_s, backward_s
     w = weight_s if weight_s is not None else [[0.0] * vpp for _ in range(pp)]
-    stages_fb = _total(f) + _total(b)
+    whole_f, whole_b = _total(f), _total(b)
+    stages_fb = whole_f + whole_b
+    later_b, later_f = _column(b, -1), _column(f, -1)  # of the last chunks of the ranks behind
+    first_f: Any = 0.0  # of the first chunks of the ranks before
+    first_b: Any = 0.0
     hops = 0 if pp == 1 else pp * vpp - 1 - (kind in FOLDED_KINDS)  # the fold of a V stays on its rank
     best = stages_fb + 2 * hops * p2p_s
     before: Any = 0.0  # forwards of chunk 0 on the ranks before, with links
@@ -160,12 +164,15 @@ def makespan_lower_s(
     for rank in range(pp):
         own_f, own_b, own_w = _row(f, rank), _row(b, rank), _row(w, rank)
         tail = behind + (w[0][0] if split and rank > 0 else 0.0)
-        waits = _waits(kind, rank, microbatches, f, b, p2p_s, group) if kind in ("1f1b", "interleaved") else 0.0
+        later_b, later_f = later_b - b[rank][-1], later_f - f[rank][-1]
+        ways = whole_f - first_f + later_b, whole_b - first_b + later_f
+        waits = _waits(kind, rank, microbatches, f, b, ways, p2p_s, group) if kind in ("1f1b", "interleaved") else 0.0
+        first_f, first_b = first_f + f[rank][0], first_b + b[rank][0]
         work = microbatches * (own_f + own_b)
         best = maximum(best, before + work + waits + tail)
         if split:
             best = maximum(best, before + work + microbatches * own_w)
-        if kind == "1f1b":
+        if kind == "1f1b" and not (is_scalar(p2p_s) and p2p_s == 0):
             best = maximum(best, _recurring(rank, microbatches, f, b, p2p_s, before, behind))
         before = before + f[rank][0] + p2p_s
         behind = behind + b[rank][0] + p2p_s
@@ -186,25 +193,26 @@ def _total(table: Durations) -> Any:
     return total
 
 
-def _waits(kind: str, rank: int, microbatches: Any, f: Durations, b: Durations, p2p_s: Any, group: Any) -> Any:
+def _column(table: Durations, chunk: int) -> Any:
+    total: Any = 0.0
+    for row in table:
+        total = total + row[chunk]
+    return total
+
+
+def _waits(
+    kind: str, rank: int, microbatches: Any, f: Durations, b: Durations, ways: tuple[Any, Any], p2p_s: Any, group: Any
+) -> Any:
     """Time a rank must idle before its first backward and after its last forward.
 
     The first backward comes after micro-batch 0 went from this rank's first chunk to the end and back to its last
-    chunk; until then the rank has warm-up + 1 forwards to do. The end mirrors this with the last micro-batch.
+    chunk (`ways[0]`: those forwards, and the backwards of the last chunks behind this rank); until then the rank has
+    warm-up + 1 forwards to do. The end mirrors this with the last micro-batch (`ways[1]`).
     """
     pp, vpp = len(f), len(f[0])
     total = microbatches * vpp
     done = minimum(total, warmup(kind, pp, rank, microbatches, vpp, group) + 1)
-    way_f: Any = 0.0  # forwards of the stages from this rank's first chunk on, and the last chunks behind this rank
-    way_b: Any = 0.0
-    for other in range(pp):
-        for chunk in range(vpp):
-            if chunk > 0 or other >= rank:
-                way_f = way_f + f[other][chunk]
-                way_b = way_b + b[other][chunk]
-        if other > rank:
-            way_f = way_f + b[other][-1]
-            way_b = way_b + f[other][-1]
+    way_f, way_b = ways
     links = ((pp * vpp - 1 - rank) + (pp - 1 - rank)) * p2p_s
     busy_f: Any = 0.0
     busy_b: Any = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from primus_lint.ir.record import replace
 from primus_lint.projection import Projection, project
 from primus_lint.projection.device import ARRIVAL_S, CONTENTION
 
@@ -158,3 +159,31 @@ def test_gradients_added_in_a_step_of_their_own() -> None:
     weights = 7_504_658_432 + 4096 * 128256
     more = apart.breakdown_s["memory_bound"] - fused.breakdown_s["memory_bound"]
     assert more == pytest.approx(4 * weights * 10 / plain.MEMORY, rel=1e-6)
+
+
+def test_collectives_beside_products_need_one_queue() -> None:
+    """Without CUDA_DEVICE_MAX_CONNECTIONS=1 the two gathers and two scatters of a layer's backward are exposed too."""
+    args = {"world_size": 8, "tensor_model_parallel_size": 8, "sequence_parallel": True, "global_batch_size": 1}
+    recipe = run("llama3-8b", cuda_graph_impl="full_iteration", **args)
+    several = replace(recipe, args={**recipe.args, "env_CUDA_DEVICE_MAX_CONNECTIONS": None})
+    projection = project(several, plain.accelerator(), plain.node())
+    assert projection is not None
+    one = 7 / 8 * 4096 * 4096 * 2 / plain.INSIDE + ARRIVAL_8_S
+    loss = 3 * (2 * 7 / 8 * 4096 * 4 / plain.INSIDE + ARRIVAL_8_S)
+    assert projection.breakdown_s["tp"] == pytest.approx((32 * 10 + 2 + 3) * one + loss, rel=1e-6)
+    assert projection.breakdown_s["contention"] == 0
+
+
+def test_grouped_experts_add_bias_and_padding() -> None:
+    """4096 tokens x 2 copies of 4096: 64 bytes a value for the bias of the down projection; 2 copies in and out, forward
+    and backward, 2 bytes read and written each, for FP8's padding."""
+    args = {"world_size": 1, "moe_grouped_gemm": True, "global_batch_size": 1}
+    values = 32 * 4096 * 2 * 4096
+    plain_step = step("mixtral-8x7b", **args)
+    bias = step("mixtral-8x7b", add_bias_linear=True, **args)
+    more = bias.breakdown_s["memory_bound"] - plain_step.breakdown_s["memory_bound"]
+    assert more == pytest.approx(values * 64 / plain.MEMORY, rel=0.02)  # and the biases of the attention block
+    capacity = {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True, "fp8": "hybrid"}
+    fixed, free = step("mixtral-8x7b", **args, **capacity), step("mixtral-8x7b", **args, fp8="hybrid")
+    more = free.breakdown_s["memory_bound"] - fixed.breakdown_s["memory_bound"]
+    assert more == pytest.approx(values * 16 / plain.MEMORY, rel=1e-6)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from primus_lint.ir.layout import folded
 from primus_lint.ir.run import (
     Batch,
     Kernels,
@@ -77,6 +78,7 @@ def _build(v: Namespace, section: Section, target: Target, version: str, framewo
         attention_output_gate=bool(v.get("attention_output_gate")),
         window_size=tuple(window) if isinstance(window, (list, tuple)) and len(window) == 2 else None,
     )
+    schedule = _schedule(v)
     comm = v.get("cp_comm_type")
     if isinstance(comm, list):
         comm = comm[0] if comm else None
@@ -92,7 +94,7 @@ def _build(v: Namespace, section: Section, target: Target, version: str, framewo
         sequence_parallel=v["sequence_parallel"],
         cp_comm_type=str(comm or "p2p"),
         microbatch_group_size=v["vpp_group"],
-        stages=v["stages"],
+        stages=None if v["stages"] is None else folded(v["stages"], schedule.kind),
     )
     batch = Batch(v["mbs"], v["gbs"], v["seq"], v["num_microbatches"])
     return Run(
@@ -102,7 +104,7 @@ def _build(v: Namespace, section: Section, target: Target, version: str, framewo
         model=model,
         parallel=parallel,
         batch=batch,
-        schedule=_schedule(v),
+        schedule=schedule,
         recompute=_recompute(v),
         precision=_precision(v),
         optimizer=_optimizer(v),
