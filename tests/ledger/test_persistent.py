@@ -1,0 +1,112 @@
+"""Workspaces, tables and retained tensors, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ledger.support import account
+from tests.oracle.recipes import MODELS
+
+MIB = 1 << 20
+LLAMA = MODELS["llama3.1-8b"]
+MIXTRAL = MODELS["mixtral-8x22b"]
+PP = "pipeline_model_parallel_size"
+TP = "tensor_model_parallel_size"
+
+
+def items(args: dict[str, Any], world: int, rank: int = -1, **where: Any) -> dict[str, int]:
+    found = account(args, world, **where).ranks[rank]
+    return {name: item.bytes for name, item in found.items.items() if item.group == "persistent"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "te", "torch"),
+    [
+        ("a100-80gb", 4 * MIB, 8 * MIB + 128 * 1024),
+        ("h100", 32 * MIB + 1024, 32 * MIB),
+        ("b200", 32 * MIB + 1024, 32 * MIB),
+        ("mi300x", 32 * MIB, 128 * MIB),
+        ("mi355x", 64 * MIB, 128 * MIB),
+    ],
+)
+def test_workspaces_by_architecture(gpu: str, te: int, torch: int) -> None:
+    found = items(LLAMA, 8, gpu=gpu)
+    assert found["TE workspaces"] == te
+    assert found["torch workspaces"] == 2 * torch  # forward and autograd thread
+
+
+def test_workspace_from_the_environment() -> None:
+    found = items(LLAMA, 8, env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})
+    assert found["torch workspaces"] == 2 * 8 * 4096 * 1024
+
+
+def test_grouped_experts_have_a_workspace_per_stream() -> None:
+    assert items(MIXTRAL, 8)["TE workspaces"] == 5 * (32 * MIB + 1024)
+
+
+def test_middle_stages_run_no_plain_matrix_product() -> None:
+    args = {**LLAMA, PP: 4}
+    assert "torch workspaces" not in items(args, 8, 1)
+    assert "torch workspaces" in items(args, 8, 3)
+
+
+def test_pipeline_inputs_are_retained() -> None:
+    args = {**LLAMA, PP: 4}
+    assert "retained pipeline inputs" not in items(args, 8, 0)
+    assert items(args, 8, 1)["retained pipeline inputs"] == 2 * 8192 * 4096 * 2
+    chunks = {**args, "num_virtual_stages_per_pipeline_rank": 2}
+    assert items(chunks, 8, 0)["retained pipeline inputs"] == 2 * 8192 * 4096 * 2  # of its second chunk
+    assert items(chunks, 8, 1)["retained pipeline inputs"] == 2 * 2 * 8192 * 4096 * 2
+
+
+def test_output_layer_gathers_into_the_global_buffer() -> None:
+    assert "global buffer" not in items(LLAMA, 8)
+    assert items({**LLAMA, TP: 2}, 8)["global buffer"] == 8192 * 4096 * 2
+    assert "global buffer" not in items({**LLAMA, TP: 2, "sequence_parallel": False}, 8)
+
+
+def test_all_gather_dispatcher_gathers_into_it_too() -> None:
+    """512 hidden, mbs 4 x 1,024 tokens, TP 2 with sequence parallelism: 2,048 tokens a rank, gathered over EP 2 x ETP 2."""
+    args = {
+        **MODELS["toy-moe"], "hidden_size": 512, "seq_length": 1024, "micro_batch_size": 4, TP: 2,
+        "expert_model_parallel_size": 2, "expert_tensor_parallel_size": 2, "moe_token_dispatcher_type": "allgather",
+        "moe_router_topk": 1,
+    }  # fmt: skip
+    found = items(args, 8)
+    assert found["global buffer"] == 2048 * 4 * 512 * 2
+    # per layer: map of 8,192 tokens x 4 local experts, bf16 probabilities and int64 positions of the balanced 4,096
+    # rows, and one small tensor: 32,768 + 8,192 + 32,768 + 512
+    assert found["retained dispatch"] == 4 * (32_768 + 8_192 + 32_768 + 512)
+
+
+def test_all_to_all_dispatcher_retains_map_probabilities_and_order() -> None:
+    """moe/gpt3_moe_mcore_te_tp4_ep2_etp2_pp2 of the goldens: 1,024 tokens a rank, 8 experts, top 2, fp32 router:
+    8,192 + 32,768 + 16,384 B in each of the last stage's 6 layers (part of the 628,064,768 B measured)."""
+    args = {
+        **MODELS["toy-moe"], "num_layers": 12, "hidden_size": 512, "num_attention_heads": 8, "num_query_groups": 8,
+        "seq_length": 1024, "micro_batch_size": 4, TP: 4, PP: 2, "expert_model_parallel_size": 2,
+        "expert_tensor_parallel_size": 2, "moe_router_topk": 2, "moe_router_dtype": "fp32",
+    }  # fmt: skip
+    assert items(args, 8)["retained dispatch"] == 6 * (8_192 + 32_768 + 16_384)
+
+
+def test_rotary_table_and_learned_positions() -> None:
+    assert items(LLAMA, 8)["rope table"] == 8192 * 128 * 4
+    assert items({**LLAMA, "rotary_percent": 0.5}, 8)["rope table"] == 8192 * 64 * 4
+    learned = {**LLAMA, "position_embedding_type": "learned_absolute", "apply_rope_fusion": False}
+    assert "rope table" not in items(learned, 8)
+
+
+def test_fused_accumulation_leaves_a_dummy_gradient_per_shape() -> None:
+    """Llama-3.1-8B: proj 4096 x 4096, qkv 6144 x 4096, fc1 28672 x 4096, fc2 4096 x 14336, output 128256 x 4096."""
+    found = items({**LLAMA, "gradient_accumulation_fusion": True}, 8)
+    rows = 4096 + 6144 + 28672 + 14336 + 128256
+    assert found["dummy weight gradients"] == rows * 4096 * 2
+    assert "dummy weight gradients" not in items(LLAMA, 8)
+
+
+def test_local_attention_keeps_its_scores_in_the_global_buffer() -> None:
+    args = {**MODELS["toy"], "transformer_impl": "local", "apply_rope_fusion": False, "seq_length": 2048}
+    assert items(args, 1)["global buffer"] == 8 * 2048 * 2048 * 2

@@ -1,0 +1,85 @@
+"""Weights, gradients and optimizer state under every form of sharding, by hand on Llama-3.1-8B (8,030,261,248)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ledger.support import account
+from tests.oracle.recipes import MODELS
+
+N = 8_030_261_248
+EIGHTH = N // 8  # no remainder: every shape of the model divides by 8
+LAYER = 218_112_000  # one transformer layer: 2 h^2 + 2 h*1024 + 3 h*14336 + 2 h with h = 4096
+EMBEDDING = 128_256 * 4096
+BASE = {**MODELS["llama3.1-8b"], "gradient_accumulation_fusion": False, "overlap_grad_reduce": False}
+
+
+def static(changes: dict[str, Any], world: int = 8) -> dict[str, int]:
+    found = account({**BASE, **changes}, world)
+    rank = found.ranks[0]
+    return {name: item.bytes for name, item in rank.items.items() if item.group == "static"}
+
+
+def test_without_sharding_every_rank_has_everything() -> None:
+    assert sum(static({"use_distributed_optimizer": False}).values()) == N * (2 + 4 + 12)
+
+
+def test_distributed_optimizer_shares_the_states() -> None:
+    assert sum(static({}).values()) == N * (2 + 4) + EIGHTH * 12
+
+
+@pytest.mark.parametrize(
+    ("strategy", "weights", "gradients", "states"),
+    [
+        ("no_shard", N, N, N),
+        ("optim", N, N, EIGHTH),
+        ("optim_grads", N, EIGHTH, EIGHTH),
+        ("optim_grads_params", EIGHTH, EIGHTH, EIGHTH),
+    ],
+)
+def test_megatron_fsdp_by_strategy(strategy: str, weights: int, gradients: int, states: int) -> None:
+    changes = {
+        "use_megatron_fsdp": True, "data_parallel_sharding_strategy": strategy, "ckpt_format": "fsdp_dtensor",
+        "use_distributed_optimizer": True,
+    }  # fmt: skip
+    assert sum(static(changes).values()) == weights * 2 + gradients * 4 + states * 12
+
+
+FSDP2 = {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
+
+
+def test_fsdp2_has_gradients_in_the_dtype_of_the_weights() -> None:
+    assert sum(static(FSDP2).values()) == EIGHTH * (2 + 2 + 12)
+
+
+def test_hybrid_fsdp2_shares_inside_a_replica() -> None:
+    found = static({**FSDP2, "data_parallel_replicate_degree": 4}, 32)
+    assert sum(found.values()) == EIGHTH * (2 + 2 + 12)
+
+
+def test_fsdp2_special_optimizers() -> None:
+    fp32 = static({**FSDP2, "use_fsdp2_fp32_param_optimizer": True})
+    assert sum(fp32.values()) == EIGHTH * (4 + 4 + 8)
+    master = static({**FSDP2, "use_fsdp2_bf16_master_weight_optimizer": True})
+    assert sum(master.values()) == EIGHTH * (2 + 2 + 4 + 8 + 4)  # fp32 twins of the gradients stay
+
+
+def test_fsdp2_gathers_units() -> None:
+    """Backward: the output layer's weight and gradient (the largest unit), a layer being gathered, and the gradient of
+    a layer being reduced."""
+    few = account({**BASE, **FSDP2, "global_batch_size": 16}, 8).ranks[0]
+    plain = account({**BASE, "use_distributed_optimizer": False, "global_batch_size": 16}, 8).ranks[0]
+    units = (2 * EMBEDDING + 2 * LAYER) * 2
+    difference = few.items["transients"].bytes - plain.items["transients"].bytes
+    assert difference == units
+
+
+def test_fsdp2_single_micro_batch_never_has_gradients_and_activations_at_once() -> None:
+    one = account({**BASE, **FSDP2, "global_batch_size": 8}, 8).ranks[0]
+    two = account({**BASE, **FSDP2, "global_batch_size": 16}, 8).ranks[0]
+    assert two.peak_allocated_bytes - one.peak_allocated_bytes == EIGHTH * 2
+    assert one.items["gradients not made yet"].bytes == -EIGHTH * 2
+    # after the step: no bf16 gradients, but the fp32 ones that the optimizer worked on
+    assert one.steady_allocated_bytes - one.static_bytes - one.total("persistent") == EIGHTH * (4 - 2)
