@@ -64,4 +64,8 @@ def candidates(names: Namespace, limit: int) -> list[int]:
         return list(range(grid, limit + 1, grid))
     if micro < 1 or batch < 1 or batch % micro:
         return []
-    return [size for size in range(grid, min(limit, batch // micro * grid) + 1, grid) if gcd(batch // micro, size // grid) == size // grid]
+    return [
+        size
+        for size in range(grid, min(limit, batch // micro * grid) + 1, grid)
+        if gcd(batch // micro, size // grid) == size // grid
+    ]

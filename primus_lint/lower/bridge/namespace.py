@@ -108,5 +108,5 @@ def has_checkpoint(v: Namespace) -> bool:
 
 
 for _name, _argument in (("heads", "num_attention_heads"), ("groups", "num_query_groups"), ("experts", "num_experts")):
-    SYMBOLS[_name] = lambda v, key=_argument: v["of_model." + key]
+    _field(_name, "of_model." + _argument)
     KEYS_OF[_name] = ("flavor", "recipe")

@@ -101,7 +101,11 @@ def start(args: dict[str, Any], world_size: int) -> None:
     train_spec.get_train_spec = with_overrides
     trainer = Trainer(config)
     parallel = trainer.parallel_dims
-    plain = getattr(trainer.model_args, "attn_type", "") == "sdpa" and config.model.name in ("llama3", "llama4", "deepseek_v3")
+    plain = getattr(trainer.model_args, "attn_type", "") == "sdpa" and config.model.name in (
+        "llama3",
+        "llama4",
+        "deepseek_v3",
+    )
     if parallel.pp_enabled or parallel.cp_enabled or not plain or config.optimizer.early_step_in_backward:
         return
     tokens = torch.zeros(config.training.local_batch_size, config.training.seq_len, dtype=torch.int64)
