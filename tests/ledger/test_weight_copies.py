@@ -21,7 +21,7 @@ TURBO = {"enable_primus_turbo": True, "use_turbo_gemm": True}
 
 def copies(changes: dict[str, Any], gpu: str, framework: str = "megatron") -> int:
     found = account({**LLAMA, **changes}, 8, gpu=gpu, framework=framework, version="d3528a21").ranks[0]
-    return found.items["FP8 weight copies"].bytes if "FP8 weight copies" in found.items else 0
+    return int(found.items["FP8 weight copies"].bytes) if "FP8 weight copies" in found.items else 0
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_turbo_caches_for_the_other_micro_batches(recipe: dict[str, Any], expect
 
 def layers(changes: dict[str, Any], gpu: str) -> int:
     found = account({**LLAMA, **TURBO, **changes}, 8, gpu=gpu, framework="primus-megatron", version="d3528a21").ranks[0]
-    return found.items["activations dense layers fp8"].bytes
+    return int(found.items["activations dense layers fp8"].bytes)
 
 
 def test_turbo_pins_a_transposed_copy_per_call_on_gfx950() -> None:

@@ -124,6 +124,8 @@ def _degrees(args: dict[str, Any], pp: int, rng: random.Random) -> int:
     moe = "num_experts" in args
     tp = rng.choice([t for t in (1, 2, 4, 8) if args["num_query_groups"] % t == 0])
     cp = rng.choice([1, 1, 1, 2, 4])
+    if args.get("transformer_impl") == "local":
+        cp = 1  # upstream has context parallelism in TransformerEngine's attention alone
     args["tensor_model_parallel_size"], args["context_parallel_size"] = tp, cp
     args["sequence_parallel"] = tp > 1 and (moe or rng.random() < 0.8)
     dp = rng.choice([1, 2, 3, 4, 6, 8, 12, 24, 5])
@@ -136,7 +138,7 @@ def _degrees(args: dict[str, Any], pp: int, rng: random.Random) -> int:
         args["expert_model_parallel_size"] = ep
         if not choices:
             args["expert_tensor_parallel_size"] = tp
-        if args["num_experts"] // ep > 64:  # keep the real thing quick
+        if args["num_experts"] // ep > 64 and "pipeline_model_parallel_layout" not in args:  # keep the real thing quick
             args["num_layers"] = min(args["num_layers"], 8)
     world = tp * cp * pp * dp
     while world > 1024:
