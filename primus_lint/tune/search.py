@@ -20,6 +20,7 @@ from primus_lint.tune.certificate import MEMORY_TOLERANCE, Certificate
 from primus_lint.tune.grid import Evaluator, Shape
 from primus_lint.tune.keys import NUMBER, PP, RECOMPUTE_KEYS, SHARDED, SPLIT_KEYS, TUNED
 from primus_lint.tune.objective import Objective
+from primus_lint.tune.records import Elements, Found
 from primus_lint.tune.rescore import Candidate, pick, rescore
 from primus_lint.tune.space import Base, Pins, Space
 from primus_lint.tune.switches import improvements
@@ -35,25 +36,6 @@ if TYPE_CHECKING:
 SPLITS = frozenset((PP, *SPLIT_KEYS, SHARDED))
 
 __all__ = ["Candidate", "Certificate", "Found", "Objective", "Pins", "Result", "search"]
-
-
-class Found(NamedTuple):
-    """Legal elements of one structure that fit, or nearly do: parallel arrays."""
-
-    keys: dict[str, Any]
-    shape: Shape
-    indices: Any
-    numbers: Any  # of recomputed layers; None when the keys say it
-    seconds: Any
-    changed: Any
-    peak_bytes: Any
-
-    def changes(self, position: int, given: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of one of them that differ from what was asked for, as the file would say them."""
-        wanted = {**self.keys, **self.shape.point(int(self.indices[position]))}
-        if self.numbers is not None:
-            wanted[NUMBER] = int(self.numbers[position])
-        return {key: value for key, value in wanted.items() if given.get(key) != value}
 
 
 class Result(NamedTuple):
@@ -84,13 +66,17 @@ def search(
     min_headroom: float = 0.0,
     budget_s: float = float("inf"),
     reach: float | None = None,
+    front: bool = False,
 ) -> Result:
     """The best legal and fitting recipes at the subject's world size and global batch.
 
     `kind` is "tokens", "cost", "memory-headroom" or "minimal"; `min_headroom` the share of the device to leave free;
-    `budget_s` ends the scan early (the certificate then has a gap). Needs a run, a device and a world size.
+    `budget_s` ends the scan early (the certificate then has a gap). `front`: keep what is slower and needs less memory
+    too, up to `reach` times the seconds of the best. Needs a run, a device and a world size.
     """
-    return Search(subject, accelerator, pins or Pins(), kind, min_headroom, reach).run(budget_s)
+    one = Search(subject, accelerator, pins or Pins(), kind, min_headroom, reach)
+    one.front = front or kind != "tokens"
+    return one.run(budget_s)
 
 
 class Search:
@@ -125,6 +111,8 @@ class Search:
         self.found: list[Found] = []
         self.shapes: dict[tuple[Axis, ...], Shape] = {}
         self.priced: dict[Any, dict[Any, Any]] = {}
+        self.front = True
+        self.without: dict[str, Any] = dict.fromkeys(RECOMPUTE_KEYS)
 
     def _always(self, pins: Pins) -> dict[str, Any]:
         """The improvements that break no rule that the recipe keeps."""
@@ -174,8 +162,7 @@ class Search:
         """Of a base: which elements no rule apart from those on recomputation removes, and their seconds without any
         recomputation (0 where they cannot be told)."""
         shape, evaluator = self.shape(base.axes), self.evaluator
-        keys = {**base.keys, **dict.fromkeys(RECOMPUTE_KEYS)}
-        names = evaluator.names(keys, shape.columns)
+        names = evaluator.names({**base.keys, **self.without}, shape.columns)
         keep = evaluator.legal(names, evaluator.others, shape.valid, removed)
         seconds: Any = None
         if keep.any() and self.objective.kind != "minimal":
@@ -212,7 +199,7 @@ class Search:
         """Count a base that is not looked at any more."""
         shape, evaluator = self.shape(base.axes), self.evaluator
         rows = self.rows(base)
-        names = evaluator.names({**base.keys, **dict.fromkeys(RECOMPUTE_KEYS)}, shape.columns)
+        names = evaluator.names({**base.keys, **self.without}, shape.columns)
         keep = evaluator.legal(names, evaluator.others, shape.valid, _times(self.certificate.drop, rows))
         self.certificate.bounded += int(keep.sum()) * rows
 
@@ -225,14 +212,22 @@ class Search:
         indices = np.flatnonzero(chosen)
         if not len(indices):
             return
-        columns = shape.chosen(indices)
-        changed = shape.changed.ravel()[indices][:, None]
+        elements = Elements.of(shape, indices)
         priced: dict[Any, Any] = {}
-        for form, axis in self.space.forms(base):
-            self.score({**base.keys, **form}, axis, Elements(shape, indices, columns, changed), priced)
+        forms = list(self.space.forms(base))
+        for position, (form, axis) in enumerate(forms):
+            fits = self.score({**base.keys, **form}, axis, elements, priced)
+            if form == self.without and not self.front and fits is not None:
+                # what fits without recomputation need not be looked at with it
+                elements, priced = Elements.of(shape, elements.indices[~fits]), {}
+                left = sum(1 if later is None else len(later.rows) for _, later in forms[position + 1 :])
+                self.certificate.bounded += int(fits.sum()) * left
+                if not len(elements.indices):
+                    return
 
-    def score(self, keys: dict[str, Any], axis: Axis | None, elements: Elements, priced: dict[Any, Any]) -> None:
-        """Legality, seconds and bytes of some elements of one structure; keep what may matter."""
+    def score(self, keys: dict[str, Any], axis: Axis | None, elements: Elements, priced: dict[Any, Any]) -> Any:
+        """Legality, seconds and bytes of some elements of one structure; keep what may matter. Returns which elements fit
+        (a mask; of a structure with counts None), None when none does."""
         evaluator, certificate, objective = self.evaluator, self.certificate, self.objective
         certificate.structures += 1
         columns, changed = dict(elements.columns), elements.changed
@@ -246,22 +241,22 @@ class Search:
         keep = evaluator.legal(names, evaluator.about_recompute, shape, certificate.drop)
         certificate.slower += _take(keep, changed <= objective.changed_limit)
         if not keep.any():
-            return
+            return None
         run = evaluator.run(names)
         seconds = evaluator.seconds(run, shape, priced)
         if seconds is None:
             certificate.drop("cannot be projected", int(keep.sum()))
-            return
+            return None
         certificate.slower += _take(keep, seconds <= objective.seconds_limit)
         if not keep.any():
-            return
+            return None
         where = np.nonzero(keep)
         narrow = {key: np.broadcast_to(column, shape)[where] for key, column in columns.items()}
         seconds, changed = seconds[where], changed[where]
         peak = evaluator.bytes(evaluator.run(evaluator.names(keys, narrow)), len(seconds))
         if peak is None:
             certificate.drop("memory cannot be accounted", len(seconds))
-            return
+            return None
         fits = peak <= objective.capacity_bytes
         near = ~fits & (peak <= objective.capacity_bytes * (1 + MEMORY_TOLERANCE))
         certificate.drop("does not fit", int((~fits).sum()))
@@ -274,15 +269,11 @@ class Search:
             counts = None if axis is None else np.array(numbers)[where[1]][kept]
             indices = elements.indices[where[0]][kept]
             self.found.append(Found(keys, elements.shape, indices, counts, seconds[kept], changed[kept], peak[kept]))
-
-
-class Elements(NamedTuple):
-    """Chosen elements of a base: positions in its flattened grid, columns and changed keys as arrays [element, 1]."""
-
-    shape: Shape
-    indices: Any
-    columns: dict[str, Any]
-    changed: Any
+        if axis is not None or not fits.any():
+            return None
+        fitting = np.zeros(len(elements.indices), dtype=bool)
+        fitting[where[0][fits]] = True
+        return fitting
 
 
 def _take(keep: Any, good: Any) -> int:

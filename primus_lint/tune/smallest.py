@@ -16,8 +16,9 @@ from primus_lint.rules.functions import divisors
 from primus_lint.tune.certificate import MEMORY_TOLERANCE
 from primus_lint.tune.grid import Evaluator, Shape
 from primus_lint.tune.keys import CP, EP_OVERLAP, GRAD_OVERLAP, LAYOUT, MBS, PARAM_OVERLAP, PP, TP, TP_OVERLAP, VPP
+from primus_lint.tune.records import Found
 from primus_lint.tune.rescore import rescore
-from primus_lint.tune.search import Found, unrelated_errors
+from primus_lint.tune.search import unrelated_errors
 from primus_lint.tune.space import Base, Pins, Space, axes
 from primus_lint.tune.splits import MAX_STAGES
 

@@ -1,0 +1,42 @@
+"""Elements of grids on their way through the search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from primus_lint.tune.keys import NUMBER
+
+if TYPE_CHECKING:
+    from primus_lint.tune.grid import Shape
+
+
+class Elements(NamedTuple):
+    """Chosen elements of a base: positions in its flattened grid, columns and changed keys as arrays [element, 1]."""
+
+    shape: Shape
+    indices: Any
+    columns: dict[str, Any]
+    changed: Any
+
+    @classmethod
+    def of(cls, shape: Shape, indices: Any) -> Elements:
+        return cls(shape, indices, shape.chosen(indices), shape.changed.ravel()[indices][:, None])
+
+
+class Found(NamedTuple):
+    """Legal elements of one structure that fit, or nearly do: parallel arrays."""
+
+    keys: dict[str, Any]
+    shape: Shape
+    indices: Any
+    numbers: Any  # of recomputed layers; None when the keys say it
+    seconds: Any
+    changed: Any
+    peak_bytes: Any
+
+    def changes(self, position: int, given: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of one of them that differ from what was asked for, as the file would say them."""
+        wanted = {**self.keys, **self.shape.point(int(self.indices[position]))}
+        if self.numbers is not None:
+            wanted[NUMBER] = int(self.numbers[position])
+        return {key: value for key, value in wanted.items() if given.get(key) != value}
