@@ -1,4 +1,4 @@
-"""One-byte copies of GEMM weights beside the bf16 weights, in FP8 runs.
+"""Low-precision copies of GEMM weights beside the bf16 weights, in FP8 and FP4 runs.
 
 TransformerEngine keeps them from one micro-batch to the next: data and transpose where the FP8 GEMM needs both layouts
 (Hopper, and every AMD device), data alone on Blackwell with per-tensor scaling. Primus-Turbo keeps them for a step of
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.formula import where
 from primus_lint.ledger import params
-from primus_lint.ledger.activations.kind import kind_of, mtp_kind
+from primus_lint.ledger.activations.kind import kind_of, mtp_kind, recipe
+from primus_lint.ledger.activations.quantize import FP4_BLOCK, MX_BLOCK
 from primus_lint.ledger.architecture import architecture
 
 if TYPE_CHECKING:
@@ -50,12 +51,15 @@ def weights(sizes: Sizes, moe: bool) -> Weights:
 
 
 def with_scales(sizes: Sizes, copies: int, numel: Any) -> Any:
-    """Bytes of so many one-byte copies: mxfp8 has a scale byte per 32 elements, blockwise 4 B per 128 x 128."""
-    recipe = sizes.run.precision.fp8_recipe
+    """Bytes of so many copies, one byte (FP4: half a byte) an element: mxfp8 and mxfp4 have a scale byte per 32
+    elements, nvfp4 one per 16, blockwise 4 B per 128 x 128."""
+    how = recipe(sizes.run)
     total = copies * numel
-    if recipe == "mxfp8":
-        return total + total // 32
-    if recipe == "blockwise":
+    if how in FP4_BLOCK:
+        return total // 2 + total // FP4_BLOCK[how]
+    if how == "mxfp8":
+        return total + total // MX_BLOCK
+    if how == "blockwise":
         return total + 4 * (total // 16384)
     return total
 
@@ -63,9 +67,9 @@ def with_scales(sizes: Sizes, copies: int, numel: Any) -> Any:
 def linear_copies(sizes: Sizes) -> int:
     """Copies of a linear layer's weight that stay between micro-batches."""
     run = sizes.run
-    recipe = run.precision.fp8_recipe
+    how = recipe(run)
     if run.kernels.turbo_gemm:
-        if recipe == "tensorwise" or (recipe == "blockwise" and run.args.get("disable_parameter_transpose_cache")):
+        if how == "tensorwise" or (how == "blockwise" and run.args.get("disable_parameter_transpose_cache")):
             return 1
         return 2
     return 1 if run.args.get("no_fp8_weight_transpose_cache") else _te_copies(sizes)
@@ -74,24 +78,23 @@ def linear_copies(sizes: Sizes) -> int:
 def grouped_copies(sizes: Sizes) -> int:
     """Of a grouped linear layer: none where it runs in bf16 (the legacy one, and Turbo's under delayed scaling)."""
     run = sizes.run
-    recipe = run.precision.fp8_recipe
     if run.model.moe is not None and run.model.moe.legacy_grouped_gemm:
         return 0
     if run.kernels.turbo_grouped_gemm:
-        return {"delayed": 0, "tensorwise": 1}.get(recipe, 2)
+        return {"delayed": 0, "tensorwise": 1}.get(recipe(run) or "", 2)
     return _te_copies(sizes)
 
 
 def _te_copies(sizes: Sizes) -> int:
     run = sizes.run
     sm100 = architecture(run.target.gpu, run.kernels.vendor) == "sm100"
-    return 1 if sm100 and run.precision.fp8_recipe in PER_TENSOR else 2
+    return 1 if sm100 and recipe(run) in PER_TENSOR else 2
 
 
 def kept_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
     """What stays between micro-batches on a rank."""
     run = sizes.run
-    if run.precision.fp8 is None or run.precision.fp8_param:
+    if recipe(run) is None or run.precision.fp8_param:
         return 0
     several = sizes.m is None or sizes.m > 1  # Turbo caches for the other micro-batches of a step
     total: Any = 0
@@ -122,9 +125,7 @@ def pinned(sizes: Sizes, kind: Kind) -> dict[str, Any]:
     attention, mlp, grouped = weights(sizes, kind.moe)
     out: dict[str, Any] = {}
     if run.kernels.turbo_gemm:
-        fresh = (
-            run.precision.fp8_recipe == "tensorwise" and architecture(run.target.gpu, run.kernels.vendor) == "gfx950"
-        )
+        fresh = recipe(run) == "tensorwise" and architecture(run.target.gpu, run.kernels.vendor) == "gfx950"
         for name, numel in (("attention", attention), ("mlp", mlp)):
             one = with_scales(sizes, 1, numel)
             out[f"{name}.fp8_weights"] = one if fresh else where(once, one, 0)

@@ -34,6 +34,7 @@ def copies(changes: dict[str, Any], gpu: str, framework: str = "megatron") -> in
         (DELAYED, "mi355x", 2 * W),
         (MX, "b200", 2 * W + 2 * W // 32),  # a scale byte per 32 elements
         (BLOCKWISE, "h100", 2 * W + 4 * (2 * W // 16384)),  # 4 B per 128 x 128
+        ({"fp4": "e2m1", "fp4_recipe": "nvfp4"}, "b200", 2 * W // 2 + 2 * W // 16),  # half a byte, a scale per 16
         ({**DELAYED, "no_fp8_weight_transpose_cache": True}, "mi300x", W),
         ({**DELAYED, "fp8_param_gather": True}, "h100", 0),
         (

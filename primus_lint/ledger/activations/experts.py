@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import as_int, ceil_div, minimum, round_up, where
+from primus_lint.ledger.activations.kind import recipe
 from primus_lint.ledger.activations.quantize import quantized
 from primus_lint.ledger.activations.router import capacity_rows, logit_bytes
 
@@ -35,11 +36,11 @@ def rows(sizes: Sizes) -> Any:
 
 
 def padded_rows(sizes: Sizes, kind: Kind) -> Any:
-    """Rows after padding each expert's share for FP8 kernels (16, or 32 for mxfp8), balanced."""
+    """Rows after padding each expert's share for FP8 kernels (16; 32 for mxfp8 and FP4), balanced."""
     plain = rows(sizes)
     if not kind.low:
         return plain
-    multiple = 32 if sizes.run.precision.fp8_recipe == "mxfp8" else 16
+    multiple = 32 if recipe(sizes.run) in ("mxfp8", "nvfp4", "mxfp4") else 16
     return sizes.local_experts * round_up(ceil_div(plain, sizes.local_experts), multiple)
 
 
@@ -94,7 +95,7 @@ def experts(sizes: Sizes, kind: Kind) -> Tensors:
     g = sizes.g // sizes.etp
     width = moe.latent_size or sizes.h
     turbo = run.kernels.turbo_grouped_gemm
-    low = kind.low and not moe.legacy_grouped_gemm and not (turbo and run.precision.fp8_recipe == "delayed")
+    low = kind.low and not moe.legacy_grouped_gemm and not (turbo and recipe(run) == "delayed")
     padded = padded_rows(sizes, kind)
     fused = run.kernels.bias_activation_fusion and run.model.gated
     stored = 1 if fused and run.kernels.fp8_input_store else act

@@ -8,11 +8,9 @@ if TYPE_CHECKING:
     from primus_lint.ir.run import Run
     from primus_lint.ledger.sizes import Sizes
 
-RECIPES = ("delayed", "tensorwise", "blockwise", "mxfp8")
-
 
 class Kind(NamedTuple):
-    """`moe`: the MLP is a mixture of experts. `low`: linear layers run in FP8."""
+    """`moe`: the MLP is a mixture of experts. `low`: linear layers run in FP8 or FP4."""
 
     moe: bool
     low: bool
@@ -23,9 +21,16 @@ def kind_of(run: Run, layer: int) -> Kind:
     return Kind(run.model.is_moe_layer(layer), is_low(run, layer))
 
 
+def recipe(run: Run) -> str | None:
+    """How low-precision layers are scaled: delayed, tensorwise, blockwise, mxfp8, nvfp4, mxfp4; None in bf16 runs."""
+    if run.precision.fp4 is not None:
+        return run.precision.fp4_recipe
+    return None if run.precision.fp8 is None else run.precision.fp8_recipe
+
+
 def is_low(run: Run, layer: int) -> bool:
     precision = run.precision
-    if precision.fp8 is None:
+    if recipe(run) is None:
         return False
     if precision.first_last_layers_bf16:
         last = run.model.num_layers - precision.bf16_layers_at_end
@@ -37,7 +42,7 @@ def mtp_kind(sizes: Sizes) -> Kind:
     """An MTP depth holds a layer of the last decoder layer's kind, and always runs in the global precision."""
     run = sizes.run
     moe = run.model.moe is not None and run.model.moe.layer_is_moe[-1]
-    return Kind(bool(moe), run.precision.fp8 is not None)
+    return Kind(bool(moe), recipe(run) is not None)
 
 
 def separate_norm(sizes: Sizes, kind: Kind) -> bool:
