@@ -48,11 +48,10 @@ class Cost:
 
     def add(self, kind: str, pair: Pair, times: Any = 1) -> None:
         """Add `times` operations of `pair` to a class, in place."""
+        if not (isinstance(times, int) and times == 1):
+            pair = (pair[0] * times, pair[1] * times)
         old = self.parts.get(kind)
-        if old is None:
-            self.parts[kind] = (pair[0] * times, pair[1] * times)
-        else:
-            self.parts[kind] = (old[0] + pair[0] * times, old[1] + pair[1] * times)
+        self.parts[kind] = pair if old is None else (old[0] + pair[0], old[1] + pair[1])
 
     def merge(self, other: Cost, times: Any = 1) -> None:
         """Add another cost, in place."""

@@ -216,10 +216,11 @@ def _waits(
     links = ((pp * vpp - 1 - rank) + (pp - 1 - rank)) * p2p_s
     busy_f: Any = 0.0
     busy_b: Any = 0.0
-    table_group = microbatches if kind == "1f1b" else group
-    for chunk in range(vpp):
-        busy_f = busy_f + chunk_count(done, chunk, microbatches, vpp, table_group) * f[rank][chunk]
-        early = chunk_count(total - done, vpp - 1 - chunk, microbatches, vpp, table_group)
+    if vpp == 1:  # all forwards and backwards are of the one chunk
+        busy_f, busy_b = done * f[rank][0], (microbatches - (total - done)) * b[rank][0]
+    for chunk in range(vpp if vpp > 1 else 0):
+        busy_f = busy_f + chunk_count(done, chunk, microbatches, vpp, group) * f[rank][chunk]
+        early = chunk_count(total - done, vpp - 1 - chunk, microbatches, vpp, group)
         busy_b = busy_b + (microbatches - early) * b[rank][chunk]
     start = maximum(way_f + links - busy_f, 0.0)
     end = maximum(way_b + links - busy_b, 0.0)

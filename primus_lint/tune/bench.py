@@ -1,7 +1,7 @@
 """How many recipes a second the array forms judge: memory alone, and memory with time.
 
-A grid holds the degrees, the micro-batch, the global batch and the number of recomputed layers of one structure (pipeline
-split, form of recomputation) as broadcast axes; the recipes counted are those whose sizes divide. A sample of every grid
+A grid holds the degrees, the micro-batch, the global batch, the number of recomputed layers and the overlap switches of one
+structure (pipeline split, form of recomputation) as broadcast axes, as the search does; the recipes counted are those whose sizes divide. A sample of every grid
 is evaluated alone, through the lowering and the scalar forms, and must give the same time, and a memory that is the
 grid's or (padding and shards of a grid are tight upper bounds) hardly less.
 """
@@ -37,19 +37,17 @@ class Case(NamedTuple):
 
 DENSE = Case(
     "llama3.1-70b", "h100", 512,
-    {"bf16": True, "seq_length": 8192, "use_distributed_optimizer": True, "overlap_grad_reduce": True,
-     "overlap_param_gather": True},
-    {"tp": (1, 2, 4, 8), "cp": (1, 2, 4, 8), "mbs": (1, 2, 4, 8), "gbs": (512, 768, 1024, 1536, 2048, 3072, 4096),
-     "layers": (1, 2, 3, 4, 5, 6, 8, 10)},
+    {"bf16": True, "seq_length": 8192, "use_distributed_optimizer": True},
+    {"tp": (1, 2, 4, 8), "cp": (1, 2, 4, 8), "mbs": (1, 2, 4, 8), "gbs": (512, 1024, 1536, 2048, 4096),
+     "layers": (1, 2, 4, 8), "reduce": (0, 1), "gather": (0, 1)},
     ((1, 1), (2, 1), (4, 1), (4, 5), (8, 1), (8, 5)),
 )  # fmt: skip
 EXPERTS = Case(
     "qwen3-30b-a3b", "mi355x", 256,
-    {"bf16": True, "seq_length": 4096, "use_distributed_optimizer": True, "overlap_grad_reduce": True,
-     "overlap_param_gather": True, "moe_grouped_gemm": True, "moe_token_dispatcher_type": "alltoall",
-     "expert_tensor_parallel_size": 1},
-    {"tp": (1, 2, 4), "ep": (1, 2, 4, 8, 16, 32), "mbs": (1, 2, 4, 8), "gbs": (512, 1024, 2048, 4096, 8192),
-     "layers": (1, 2, 3, 4, 5, 6, 8, 10)},
+    {"bf16": True, "seq_length": 4096, "use_distributed_optimizer": True, "moe_grouped_gemm": True,
+     "moe_token_dispatcher_type": "alltoall", "expert_tensor_parallel_size": 1},
+    {"tp": (1, 2, 4), "ep": (1, 2, 4, 8, 16, 32), "mbs": (1, 2, 4, 8), "gbs": (512, 1024, 4096),
+     "layers": (1, 2, 4, 8), "reduce": (0, 1), "gather": (0, 1)},
     ((1, 1), (2, 1), (4, 1), (4, 3)),
 )  # fmt: skip
 RECOMPUTES: tuple[dict[str, Any], ...] = (
@@ -59,6 +57,7 @@ RECOMPUTES: tuple[dict[str, Any], ...] = (
 NAMES = {
     "tp": "tensor_model_parallel_size", "cp": "context_parallel_size", "ep": "expert_model_parallel_size",
     "mbs": "micro_batch_size", "gbs": "global_batch_size", "layers": "recompute_num_layers",
+    "reduce": "overlap_grad_reduce", "gather": "overlap_param_gather",
 }  # fmt: skip
 
 
@@ -140,6 +139,7 @@ def grids(case: Case) -> Iterator[Grid]:
         dp = case.world_size // (columns["tp"] * cp * pp)
         keep = (dp * columns["tp"] * cp * pp == case.world_size) & (columns["gbs"] % (columns["mbs"] * dp) == 0)
         keep &= case.world_size % (ep * pp) == 0
+        keep &= columns["gather"] <= columns["reduce"]  # gathering needs reducing
         if vpp > 1:
             keep &= columns["gbs"] // (columns["mbs"] * dp) % pp == 0
         columns = {name: column[keep] for name, column in columns.items()}
@@ -156,7 +156,10 @@ def grids(case: Case) -> Iterator[Grid]:
             base.batch, micro_batch_size=columns["mbs"], global_batch_size=columns["gbs"],
             num_microbatches=columns["gbs"] // (columns["mbs"] * dp),
         )  # fmt: skip
-        run = replace(base, parallel=parallel, batch=batch)
+        optimizer = replace(
+            base.optimizer, overlap_grad_reduce=columns["reduce"] == 1, overlap_param_gather=columns["gather"] == 1
+        )
+        run = replace(base, parallel=parallel, batch=batch, optimizer=optimizer)
         if "layers" in columns:
             run = replace(run, recompute=replace(base.recompute, num_layers=columns["layers"]))
         yield Grid(run, found, columns, case, args)
@@ -169,6 +172,7 @@ def scalar(case: Case, args: dict[str, Any], point: dict[str, int]) -> Run:
     from primus_lint.readers.batch import read_batch
 
     own = {**args, **{NAMES[name]: value for name, value in point.items()}, "sequence_parallel": point["tp"] > 1}
+    own.update({NAMES[name]: bool(point[name]) for name in ("reduce", "gather")})
     document = read_batch({"framework": "megatron", "model": case.model, "args": own})
     run = lower(document.sections[0], Target(case.gpu, case.world_size), "d3528a21", "megatron").run
     assert run is not None
