@@ -22,8 +22,9 @@ PROFILES = ("legal", "recommended", "all")
 SEVERITIES = ("error", "warning", "info")
 _LISTS = ("select", "ignore", "extend-select", "rule-paths")
 _CHOICES = {"fail-on": FAIL_ON, "profile": PROFILES}
-_TEXTS = ("required-version", "framework-version")
-KEYS = (*_LISTS, *_CHOICES, *_TEXTS, "per-file-ignores", "severity", "targets")
+_TEXTS = ("required-version", "framework-version", "agent-url", "agent-model")
+_NUMBERS = ("gpu-hour-price",)
+KEYS = (*_LISTS, *_CHOICES, *_TEXTS, *_NUMBERS, "per-file-ignores", "severity", "targets")
 TARGET_KEYS = ("files", "gpu", "nodes", "world-size", "gpus-per-node")
 _COUNTS = ("nodes", "world-size", "gpus-per-node")
 
@@ -33,8 +34,9 @@ class Settings:
     globs and rule paths start at `root`, its folder. Unset choices are None, unset lists empty."""
 
     __slots__ = (
-        "_matchers", "extend_select", "fail_on", "framework_version", "ignore", "path", "per_file_ignores", "problems",
-        "profile", "required_version", "root", "rule_paths", "select", "severity", "targets",
+        "_matchers", "agent_model", "agent_url", "extend_select", "fail_on", "framework_version", "gpu_hour_price",
+        "ignore", "path", "per_file_ignores", "problems", "profile", "required_version", "root", "rule_paths", "select",
+        "severity", "targets",
     )  # fmt: skip
 
     def __init__(self, path: str | None = None) -> None:
@@ -51,6 +53,9 @@ class Settings:
         self.profile: str | None = None
         self.required_version: str | None = None
         self.framework_version: str | None = None
+        self.gpu_hour_price: float | None = None  # of one GPU, in whatever currency
+        self.agent_url: str | None = None  # of an OpenAI-compatible endpoint; its key comes from the environment alone
+        self.agent_model: str | None = None
         self.problems: list[LocatedProblem] = []
         self._matchers: dict[str, Callable[[str], Any]] = {}
 

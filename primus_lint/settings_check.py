@@ -6,7 +6,17 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.readers.document import LocatedProblem
-from primus_lint.settings import _CHOICES, _COUNTS, _LISTS, _TEXTS, KEYS, SEVERITIES, TARGET_KEYS, version_satisfies
+from primus_lint.settings import (
+    _CHOICES,
+    _COUNTS,
+    _LISTS,
+    _NUMBERS,
+    _TEXTS,
+    KEYS,
+    SEVERITIES,
+    TARGET_KEYS,
+    version_satisfies,
+)
 
 if TYPE_CHECKING:
     from primus_lint.settings import Settings
@@ -77,6 +87,11 @@ class _Check:
             setattr(settings, name, value)
             if key == "required-version":
                 self.required(value)
+        elif key in _NUMBERS:
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+                setattr(settings, name, float(value))
+            else:
+                self.wrong(key, "a number above 0", value)
         elif key == "per-file-ignores":
             self.per_file_ignores(value)
         elif key == "severity":
