@@ -40,6 +40,8 @@ def abstain(run: Run) -> tuple[str, ...]:
         reasons.append(f"{run.model.kind} models are not modelled")
     if run.model.vocab_size is None:
         reasons.append("the vocabulary size is not known")
+    if run.args.get("lora.enabled"):
+        reasons.append("LoRA adapters are not modelled")
     if run.parallel.stages is None:
         reasons.append("the pipeline split is illegal")
     if run.parallel.dp is None:

@@ -84,6 +84,7 @@ def test_verdict() -> None:
     ("args", "world", "reason"),
     [
         (LLAMA, None, "the world size is not known"),
+        ({**LLAMA, "lora.enabled": True}, 8, "LoRA adapters are not modelled"),
         ({**LLAMA, **PP, "num_layers": 30}, 8, "the pipeline split is illegal"),
     ],
 )
