@@ -14,10 +14,11 @@ import re
 import sys
 
 from tools.docs import console, hardware_pages, reference, rule_pages
-from tools.docs.links import dead_links
+from tools.docs.links import dead_links, rewrite_outside
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DOCS = os.path.join(ROOT, "docs")
+REPOSITORY = "https://github.com/primus-lint/primus-lint/blob/main/"
 _MARK = re.compile(r"^<!-- generate: ([a-z]+) -->$", re.M)
 
 
@@ -33,12 +34,9 @@ def written() -> dict[str, str]:
     return found
 
 
-def other_files() -> frozenset[str]:
-    """Everything else below docs/ (pictures)."""
-    found = []
-    for folder, _, names in os.walk(DOCS):
-        found += [os.path.relpath(os.path.join(folder, name), DOCS) for name in names if not name.endswith(".md")]
-    return frozenset(name.replace(os.sep, "/") for name in found)
+def exists(path: str) -> bool:
+    """Whether a file of the repository that is no page may be linked; `path` as seen from docs/."""
+    return os.path.isfile(os.path.join(DOCS, *path.split("/")))
 
 
 def generated(hand: frozenset[str]) -> dict[str, str]:
@@ -46,9 +44,19 @@ def generated(hand: frozenset[str]) -> dict[str, str]:
     return {**rule_pages.pages(hand), **hardware_pages.pages()}
 
 
+def fill(text: str) -> str:
+    """A hand-written page with its generated parts."""
+    return _MARK.sub(lambda match: reference.GENERATED[match[1]](), text)
+
+
 def expand(text: str) -> str:
     """A hand-written page with its generated parts and the output of its commands. Raises console.CommandFailed."""
-    return console.expand(_MARK.sub(lambda match: reference.GENERATED[match[1]](), text))
+    return console.expand(fill(text))
+
+
+def published(text: str) -> str:
+    """A hand-written page as the site shows it: expanded, and with links into the repository."""
+    return rewrite_outside(expand(text), REPOSITORY)
 
 
 def site() -> dict[str, str]:
@@ -71,7 +79,7 @@ def main() -> int:
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with open(place, "w", encoding="utf-8") as file:
             file.write(text)
-    dead = dead_links(pages, other_files())
+    dead = dead_links(pages, exists)
     for line in dead[:40]:
         print(f"dead link: {line}")
     size = sum(len(text.encode()) for text in pages.values())

@@ -37,4 +37,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Run the commands of a hand-written page."""
     from tools import gen_docs
 
-    return markdown if page.file.generated_by else gen_docs.expand(markdown)
+    return markdown if page.file.generated_by else gen_docs.published(markdown)

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?^\1\s*$", re.M | re.S)
@@ -15,8 +15,9 @@ _INLINE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 _HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*(?:\{#([\w-]+)\})?$", re.M)
 
 
-def dead_links(pages: Mapping[str, str], files: frozenset[str] = frozenset()) -> list[str]:
-    """`page: link` of every internal link that leads nowhere. `files` are other files that may be linked."""
+def dead_links(pages: Mapping[str, str], exists: Callable[[str], bool] = lambda path: False) -> list[str]:
+    """`page: link` of every internal link that leads nowhere. `exists` tells whether another file may be linked, by its
+    path from the folder of the pages (`assets/site.css`, `../README.md`)."""
     anchors = {path: headings(text) for path, text in pages.items()}
     dead = []
     for path, text in pages.items():
@@ -25,9 +26,18 @@ def dead_links(pages: Mapping[str, str], files: frozenset[str] = frozenset()) ->
             if re.match(r"[a-z]+:", target):
                 continue
             where = path if not target else posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-            if (where not in pages and where not in files) or (anchor and anchor not in anchors.get(where, ())):
+            if where in pages:
+                good = not anchor or anchor in anchors[where]
+            else:
+                good = exists(where)
+            if not good:
                 dead.append(f"{path}: {link}")
     return dead
+
+
+def rewrite_outside(text: str, base: str) -> str:
+    """Links of a page at the top that leave the folder of the pages (`../README.md`) lead to the repository."""
+    return re.sub(r"\]\(\.\./([^)\s]+)\)", lambda match: f"]({base}{match[1]})", text)
 
 
 def links(text: str) -> list[str]:

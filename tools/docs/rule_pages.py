@@ -110,7 +110,11 @@ def _condition(rule: dict[str, Any]) -> list[str]:
         module, _, function = rule["check"].partition(":")
         if module == "document":
             return ["## Condition", "Found while the file is read."]
-        return ["## Condition", f"Decided in code: `primus_lint/rules/checks/{module}.py`, function `{function}`.", *covers]
+        return [
+            "## Condition",
+            f"Decided in code: `primus_lint/rules/checks/{module}.py`, function `{function}`.",
+            *covers,
+        ]
     lines = [f"{field}: {' '.join(rule[field].split())}" for field in ("when", "require", "forbid") if rule.get(field)]
     return ["## Condition", fence("\n".join(lines), "yaml"), *covers]
 
@@ -206,7 +210,7 @@ def _of_file(rule: dict[str, Any], example: dict[str, Any], content: Any) -> lis
         own = [finding for finding in checked.findings if finding.code == rule["code"]]
         for finding in own:
             write_finding(out, finding, checked, Style(False))
-        output = out.getvalue().replace(folder + os.sep, "") or "nothing from this rule"
+        output = out.getvalue().replace(folder + os.sep, "").replace(folder, ".") or "nothing from this rule"
     options = [f"--set {key}={value}" for key, value in (example.get("set") or {}).items()]
     options += [f"--env {key}={value}" for key, value in (example.get("env") or {}).items()]
     options += [f"--gpu {example['gpu']}"] if example.get("gpu") else []
