@@ -1,17 +1,12 @@
-"""Throughput facts that rules ask for: shares of the step, and what a single change of the recipe would buy.
-
-Shares are fractions of the iteration. Gains are seconds of one step, this recipe minus the changed one (positive: the
-change pays), projected with the same formulas; they say nothing about memory or legality.
-"""
+"""Throughput facts that rules ask for: shares of the step, and the price of groups that leave their domain."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum
-from primus_lint.ir.record import replace
 from primus_lint.projection import cost, shapes
-from primus_lint.projection.project import project, project_on
+from primus_lint.projection.project import project_on
 
 if TYPE_CHECKING:
     from primus_lint.hardware.records import Accelerator, NodeType
@@ -65,48 +60,3 @@ def straddle_price_s(run: Run, projection: Projection, accelerator: Accelerator,
     together = project_on(run, device)
     kinds = (cost.TP, cost.CP, cost.EP)
     return sum(projection.breakdown_s[kind] - together.breakdown_s[kind] for kind in kinds)
-
-
-def gain_s(
-    run: Run, projection: Projection, changed: Run, accelerator: Accelerator, node: NodeType | None = None
-) -> Any:
-    """Seconds of a step that `changed` saves; None when it cannot be projected."""
-    other = project(changed, accelerator, node)
-    return None if other is None else projection.iteration_s - other.iteration_s
-
-
-def without_recompute(run: Run) -> Run:
-    """The recipe with no recomputation at all."""
-    return replace(
-        run,
-        recompute=replace(run.recompute, granularity=None, method=None, num_layers=None, modules=(), layer_ids=None),
-    )
-
-
-def with_overlapped_gradients(run: Run) -> Run:
-    """The recipe with `overlap_grad_reduce`, and with `overlap_param_gather` where the optimizer is sharded."""
-    gather = run.optimizer.sharding == "distributed" or run.optimizer.overlap_param_gather
-    return replace(run, optimizer=replace(run.optimizer, overlap_grad_reduce=True, overlap_param_gather=gather))
-
-
-def with_overlapped_tensor_parallel(run: Run) -> Run:
-    """The recipe with `tp_comm_overlap`."""
-    return replace(run, kernels=replace(run.kernels, tp_comm_overlap=True))
-
-
-def with_overlapped_experts(run: Run) -> Run:
-    """The recipe with `overlap_moe_expert_parallel_comm`."""
-    return replace(run, schedule=replace(run.schedule, overlap_moe_ep=True))
-
-
-def with_dispatcher(run: Run, dispatcher: str) -> Run:
-    """The recipe with another token dispatcher ("allgather", "alltoall", "flex")."""
-    experts = run.model.moe
-    assert experts is not None
-    backend = "deepep" if dispatcher == "flex" else ""
-    return replace(run, model=replace(run.model, moe=replace(experts, dispatcher=dispatcher, flex_backend=backend)))
-
-
-def in_fp8(run: Run) -> Run:
-    """The recipe with its products in FP8 (hybrid, delayed scaling)."""
-    return replace(run, precision=replace(run.precision, fp8="hybrid", fp8_recipe="delayed"))

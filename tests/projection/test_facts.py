@@ -36,27 +36,6 @@ def test_straddling_has_a_price() -> None:
     assert facts.straddle_price_s(inside, projection, plain.accelerator(), plain.node()) == 0
 
 
-def test_gains() -> None:
-    acc, node = plain.accelerator(), plain.node()
-    recipe = run(
-        "llama3-8b", recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1,
-        overlap_grad_reduce=False, overlap_param_gather=False,
-    )  # fmt: skip
-    _, projection = projected(recipe)
-    free = facts.gain_s(recipe, projection, facts.without_recompute(recipe), acc, node)
-    assert free == pytest.approx(projection.breakdown_s["recompute"])
-    hidden = facts.gain_s(recipe, projection, facts.with_overlapped_gradients(recipe), acc, node)
-    assert 0 < hidden < projection.breakdown_s["dp"]
-    parallel = run("llama3-8b", tensor_model_parallel_size=8, sequence_parallel=True)
-    _, projection = projected(parallel)
-    assert facts.gain_s(parallel, projection, facts.with_overlapped_tensor_parallel(parallel), acc, node) > 0
-    moe = run("mixtral-8x7b", expert_model_parallel_size=8, moe_token_dispatcher_type="alltoall", moe_grouped_gemm=True)
-    _, projection = projected(moe)
-    assert facts.gain_s(moe, projection, facts.with_overlapped_experts(moe), acc, node) > 0
-    # 2 copies among 8 ranks go to 8*(1 - (7/8)^2) = 1.875 different ones
-    assert facts.gain_s(moe, projection, facts.with_dispatcher(moe, "flex"), acc, node) > 0
-
-
 def test_shares_and_imbalance() -> None:
     _, projection = projected(run("llama3-8b", world_size=8, pipeline_model_parallel_size=4))
     shares = facts.exposed_shares(projection)
