@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from primus_lint.lower.megatron.namespace import WRONG_KIND
 from primus_lint.rules import catalogue, expr
 from primus_lint.rules.finding import Change, Finding, Fix
 from primus_lint.rules.functions import FUNCTIONS
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 # Names of the namespace that no recipe sets (nor the environment's `env_NAME`).
 NOT_KEYS = frozenset(("world_size", "gpus_per_node", "framework", "version", "vendor", "arch", "te", "torch", "device"))
 # What "cannot be decided" looks like: an operand is None (unknown) or of a wrong type. The key rules report the latter.
-UNDECIDED = (TypeError, KeyError, ZeroDivisionError, ValueError, IndexError, AttributeError, OverflowError)
+UNDECIDED = WRONG_KIND
 
 
 def violated(function: Callable[[Any], Any], names: Any) -> bool | None:

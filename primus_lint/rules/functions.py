@@ -9,7 +9,9 @@ from primus_lint.ir import layout as _layout
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors of a positive number, ascending."""
+    """All divisors of a positive number, ascending. Raises ValueError (undecided) beyond what anything here can be."""
+    if not 0 < number < 1 << 36:
+        raise ValueError(f"{number} is out of range")
     small, large = [], []
     candidate = 1
     while candidate * candidate <= number:

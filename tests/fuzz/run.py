@@ -66,7 +66,9 @@ def main() -> int:
             if len(failures) <= 20:
                 print(failure, file=sys.stderr)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{arguments.count} variants of {len(sources)} files in {time.perf_counter() - begin:.0f} s: {len(failures)} raised")
+    print(
+        f"{arguments.count} variants of {len(sources)} files in {time.perf_counter() - begin:.0f} s: {len(failures)} raised"
+    )
     print(f"peak memory {peak:.0f} MiB; slowest: " + ", ".join(f"{took:.2f} s {name}" for took, name in slow))
     return 1 if failures else 0
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.lower.megatron import adjust, attention, batch, experts, features, stages, turbo
 from primus_lint.lower.megatron.aliases import aliases
 from primus_lint.lower.megatron.build import build_run, vendor_of
-from primus_lint.lower.megatron.namespace import Namespace
-from primus_lint.lower.megatron.tables import defaults, keys
+from primus_lint.lower.megatron.namespace import WRONG_KIND, Namespace
+from primus_lint.lower.megatron.tables import defaults, names_known
 
 assert attention and batch and experts and features and stages and turbo
 
@@ -76,7 +76,7 @@ def lower(
     capability major), `te` and `torch` versions; unknown entries stay unknown.
     """
     args: dict[str, Any] = dict(defaults(version, framework))
-    known = keys(version)
+    known = names_known(version)
     for key, value in section.values.items():
         args[key] = value.value
         if key not in known and framework == "megatron":  # Primus knows arguments by their own names only
@@ -87,7 +87,7 @@ def lower(
     if framework == "primus-megatron":
         changes += adjust.primus(args, set(section.values))
     given = dict(args)
-    with suppress(TypeError, KeyError):  # a wrong type: the key rules report it, and no typed recipe is built
+    with suppress(*WRONG_KIND):  # a wrong type: the key rules report it, and no typed recipe is built
         changes += adjust.megatron(args, version)
     names = namespace(args, given, target, version, framework, env, stack)
     run = build_run(names, section, target, version, framework)

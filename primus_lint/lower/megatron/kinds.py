@@ -16,11 +16,17 @@ SIZES = (
 NUMBERS = (
     "max_position_embeddings", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "moe_expert_capacity_factor",
     "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage",
-    "microbatch_group_size_per_vp_stage", "mtp_num_layers", "num_distributed_optimizer_instances",
+    "microbatch_group_size_per_vp_stage",
     "data_parallel_replicate_degree", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
-    "ddp_bucket_size", "turbo_sync_free_moe_stage", "turbo_deepep_num_cu", "ffn_hidden_size", "kv_channels",
+    "turbo_sync_free_moe_stage", "turbo_deepep_num_cu", "ffn_hidden_size", "kv_channels",
 )  # fmt: skip
-WHOLE = ("vocab_size", "num_experts", "global_batch_size", "recompute_num_layers", "moe_router_topk")
+WHOLE = ("ddp_bucket_size", "ddp_num_buckets", "mtp_num_layers", "num_distributed_optimizer_instances", "vocab_size", "num_experts", "global_batch_size", "recompute_num_layers", "moe_router_topk")
+TEXTS = (
+    "moe_router_dtype", "recompute_granularity", "recompute_method", "fp8", "fp8_recipe", "fp4", "fp4_recipe",
+    "normalization", "position_embedding_type", "optimizer", "transformer_impl", "moe_token_dispatcher_type",
+    "moe_flex_dispatcher_backend", "cross_entropy_fusion_impl", "cuda_graph_impl", "data_parallel_sharding_strategy",
+    "moe_router_score_function", "pp_algorithm", "model_type",
+)  # fmt: skip
 DTYPES = ("main_params_dtype", "main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 LARGEST = 1 << 40  # nothing that is trained is larger; larger numbers only cost time
 
@@ -32,6 +38,8 @@ def calculable(v: Namespace) -> bool:
     if any(v.get(name) is not None and not _is_whole(v[name]) for name in WHOLE):
         return False
     if any(v.get(name) is not None and not _is_number(v[name]) for name in NUMBERS):
+        return False
+    if any(v.get(name) is not None and not isinstance(v[name], str) for name in TEXTS):
         return False
     return all(v.get(name) in (None, "fp32", "fp16", "bf16", "fp8") for name in DTYPES)
 

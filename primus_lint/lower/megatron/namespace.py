@@ -25,6 +25,10 @@ _EP = "expert_model_parallel_size"
 _ETP = "expert_tensor_parallel_size"
 
 
+# What a value of a wrong kind raises where it is calculated with; the key rules report the value itself.
+WRONG_KIND = (TypeError, KeyError, ZeroDivisionError, ValueError, IndexError, AttributeError, OverflowError)
+
+
 class Namespace(dict[str, Any]):
     """Arguments by name; a derived symbol is computed at its first use.
 

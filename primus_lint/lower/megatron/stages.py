@@ -163,7 +163,7 @@ def stages(v: Namespace) -> Stages | None:
             account_embedding=bool(v["account_for_embedding_in_pipeline_split"]),
             account_loss=bool(v["account_for_loss_in_pipeline_split"]),
         )
-    except (LayoutError, TypeError, ValueError, ZeroDivisionError):
+    except (LayoutError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError, OverflowError):
         return None
     return stages_from_counts(counts, v["mtp"])
 

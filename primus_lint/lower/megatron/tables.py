@@ -17,23 +17,9 @@ def keys(version: str, framework: str = "megatron") -> dict[str, dict[str, Any]]
     return table
 
 
-# Arguments of the pinned version that d98e8a64 spells differently: accepted there under the old name as well.
-_RENAMED = {"enable_gloo_process_groups": "use_gloo_process_groups"}
-
-
-@cache
-def aliases(version: str) -> dict[str, str]:
-    """Name of a command-line flag -> name of the argument (dest) that it sets, where the two differ.
-
-    `--norm-epsilon` sets `layernorm_epsilon`; flags that switch an argument off are not names of it.
-    """
-    known = tables.defaults("megatron", key_table(version))
-    found = {old: new for old, new in _RENAMED.items() if old not in known and new in known}
-    for text, flag in tables.flags(key_table(version)).items():
-        name = text.lstrip("-").replace("-", "_")
-        if name not in known and not flag.off and flag.key in known:
-            found[name] = flag.key
-    return found
+def names_known(version: str) -> dict[str, Any]:
+    """Every argument that a version's parser has (as a mapping for fast look-ups)."""
+    return tables.defaults("megatron", key_table(version))
 
 
 @cache
