@@ -20,6 +20,7 @@ class Rules:
 
     __slots__ = (
         "budget_s",
+        "front",
         "keep",
         "limits",
         "min_gain",
@@ -44,6 +45,7 @@ class Rules:
         min_headroom: float = 0.0,
         reach: float | None = None,
         budget_s: float = float("inf"),
+        front: bool = False,
     ) -> None:
         self.unsafe = unsafe
         self.tune = tune
@@ -55,6 +57,7 @@ class Rules:
         self.min_headroom = min_headroom
         self.reach = reach
         self.budget_s = budget_s
+        self.front = front
 
 
 class Proposal:
@@ -96,7 +99,7 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     pins = Pins(how.keep, how.limits, how.unsafe)
     result = search(
         subject, accelerator, pins=pins, kind="minimal" if minimal else how.objective, min_headroom=how.min_headroom,
-        budget_s=how.budget_s, reach=how.reach,
+        budget_s=how.budget_s, reach=how.reach, front=how.front,
     )  # fmt: skip
     proposal.result = result
     if not result.best:

@@ -1,0 +1,207 @@
+"""Why the winner wins: before and after by bottleneck, one step on every axis, the front of speed against memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from primus_lint.projection import cost
+from primus_lint.tune.forms import forms
+from primus_lint.tune.keys import ETP, LAYOUT, NUMBER, PP, RECOMPUTE_KEYS, SP, SPLIT_KEYS, TP, VPP
+from primus_lint.tune.rescore import Candidate, rescore
+from primus_lint.tune.splits import chunk_sizes
+from primus_lint.tune.what_if import with_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from primus_lint.pipeline import Subject
+    from primus_lint.projection import Projection
+    from primus_lint.tune.search import Result
+
+BOTTLENECKS: dict[str, tuple[str, ...]] = {
+    "compute": (cost.GEMM, cost.GROUPED_GEMM, cost.ATTENTION, cost.MEMORY, cost.HOST),
+    "recompute": (cost.RECOMPUTE,),
+    "exposed TP": (cost.TP,),
+    "exposed CP": (cost.CP,),
+    "exposed EP": (cost.EP,),
+    "exposed FSDP": (cost.FSDP,),
+    "exposed DP": (cost.DP,),
+    "exposed PP": (cost.PP,),
+    "bubble": (cost.BUBBLE,),
+    "optimizer": (cost.OPTIMIZER,),
+    "contention and stragglers": (cost.CONTENTION, cost.STRAGGLER),
+}
+CLOSE = 0.03  # a neighbour that loses less belongs to the same basin
+FRONT = 12  # points of the front
+
+
+def bottlenecks(projection: Projection) -> dict[str, float]:
+    """Seconds of a step by bottleneck; they add up to the step."""
+    return {
+        name: float(sum(projection.breakdown_s.get(kind, 0.0) for kind in kinds)) for name, kinds in BOTTLENECKS.items()
+    }
+
+
+class Neighbour(NamedTuple):
+    """The winner after one step on one axis. `gain` in tokens/s against the winner (negative: it would cost); None when
+    it does not run, and then `why` says the rule or the lack of memory."""
+
+    axis: str
+    changes: dict[str, Any]  # against the winner
+    gain: float | None
+    peak_bytes: int | None
+    why: str
+
+
+def sensitivity(subject: Subject, winner: Candidate, result: Result) -> list[Neighbour]:
+    """One step on every axis of the space from the winner; of several ways to make a step the best."""
+    out: list[Neighbour] = []
+    for axis, ways in steps(winner, result):
+        judged = [_judge(subject, winner, result, axis, changes) for changes in ways if changes]
+        if judged:
+            best = max(judged, key=lambda n: (n.gain is not None, n.gain or 0.0, n.peak_bytes is not None))
+            if all(best.changes != other.changes for other in out):
+                out.append(best)
+    return out
+
+
+def _judge(subject: Subject, winner: Candidate, result: Result, axis: str, changes: dict[str, Any]) -> Neighbour:
+    other = with_changes(subject, {**winner.changes, **changes})
+    mine = {finding.code for finding in winner.errors}
+    broken = [f for f in other.conditions if f.severity == "error" and f.code not in mine]
+    if broken:
+        return Neighbour(axis, changes, None, None, f"illegal: {broken[0].name}")
+    ledger, projection = other.ledger, other.projection
+    if ledger is None or projection is None:
+        return Neighbour(axis, changes, None, None, "cannot be projected")
+    peak = int(ledger.worst_rank.device_high_bytes)
+    gain = winner.iteration_s / float(projection.iteration_s) - 1
+    if peak > result.objective.capacity_bytes:
+        return Neighbour(axis, changes, None, peak, f"does not fit ({gain:+.1%} if it did)")
+    return Neighbour(axis, changes, gain, peak, "")
+
+
+Ways = list[dict[str, Any]]  # changed keys against the winner
+
+
+def steps(winner: Candidate, result: Result) -> Iterator[tuple[str, Ways]]:
+    """(axis, ways to make one step on it): neighbours on ordered axes, every alternative on the others."""
+    space = result.space
+    now = {**space.given, **winner.changes}
+    for axis in space.axes:
+        if now.get(TP) == 1 and axis.keys[0] in (SP, ETP):
+            continue  # without effect there
+        rows = [dict(zip(axis.keys, row, strict=True)) for row in axis.rows]
+        at = next((i for i, row in enumerate(rows) if all(_same(now.get(k), v) for k, v in row.items())), None)
+        near = range(len(rows)) if at is None or len(axis.keys) > 1 else (at - 1, at + 1)
+        for index in near:
+            if 0 <= index < len(rows) and index != at:
+                yield axis.keys[0], [{key: v for key, v in rows[index].items() if not _same(now.get(key), v)}]
+    yield from _splits(now, result)
+    yield from _forms(now, result)
+    for group in space.groups:
+        for keys in group[1:]:
+            different = {key: value for key, value in keys.items() if not _same(now.get(key), value)}
+            yield next(iter(keys)), [different or {key: space.given.get(key) for key in keys}]
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(a == b) or (isinstance(b, bool) and bool(a) is b)
+
+
+def _splits(now: dict[str, Any], result: Result) -> Iterator[tuple[str, Ways]]:
+    """The next smaller and larger pipeline, fewer and more virtual stages, and the other splits of the same size."""
+    pairs: dict[tuple[int, int], Ways] = {}
+    for base in result.space.bases():
+        keys = {key: base.keys[key] for key in (PP, *SPLIT_KEYS)}
+        changes = _changed(now, keys)
+        group = pairs.setdefault((int(keys[PP]), virtual(keys)), [])
+        if changes not in group:
+            group.append(changes)
+    here = (int(now[PP]), virtual(now))
+    for pp in _beside(sorted({pp for pp, _ in pairs}), here[0]):
+        near = min((vpp for size, vpp in pairs if size == pp), key=lambda vpp: abs(vpp - here[1]))
+        yield PP, pairs[pp, near]
+    for vpp in _beside(sorted({vpp for pp, vpp in pairs if pp == here[0]}), here[1]):
+        yield VPP, pairs[here[0], vpp]
+    yield LAYOUT, pairs.get(here, [])
+
+
+def _beside(values: list[int], value: int) -> list[int]:
+    """The neighbours of a value in an ascending list."""
+    if value not in values:
+        return []
+    at = values.index(value)
+    return [values[index] for index in (at - 1, at + 1) if 0 <= index < len(values)]
+
+
+def virtual(keys: dict[str, Any]) -> int:
+    """Virtual stages of a split."""
+    layout = keys.get(LAYOUT)
+    if layout is None:
+        return int(keys.get(VPP) or 1)
+    from primus_lint.ir.layout import LayoutError, units_of
+
+    try:
+        return max(len(units_of(layout)) // int(keys[PP]), 1)
+    except LayoutError:
+        return 1
+
+
+def _changed(now: dict[str, Any], keys: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in keys.items() if now.get(key) != value}
+
+
+def _forms(now: dict[str, Any], result: Result) -> Iterator[tuple[str, Ways]]:
+    """The other forms of recomputation; of one with counts the smallest, or the neighbours of the winner's."""
+    split = {key: now.get(key) for key in (PP, *SPLIT_KEYS)}
+    for form, numbers in forms(result.space.run, result.space.given, chunk_sizes(split, result.space.run)):
+        whole = {key: form.get(key) for key in RECOMPUTE_KEYS}
+        if not numbers:
+            yield "recompute_granularity", [_changed(now, whole)]
+            continue
+        own = now.get(NUMBER)
+        same = now.get("recompute_method") == form["recompute_method"] and isinstance(own, int)
+        for number in _beside(numbers, own) if same and isinstance(own, int) else numbers[:1]:
+            yield NUMBER if same else "recompute_granularity", [_changed(now, {**whole, NUMBER: number})]
+
+
+def shape_of(neighbours: list[Neighbour]) -> str:
+    """Sharp peak or broad basin, in words."""
+    runs = [n.gain for n in neighbours if n.gain is not None]
+    close = [gain for gain in runs if gain >= -CLOSE]
+    if not runs:
+        return "no neighbour runs"
+    word = "a broad basin" if 2 * len(close) >= len(runs) else "a sharp peak"
+    return f"{word}: {len(close)} of {len(runs)} neighbours that run are within {CLOSE:.0%}"
+
+
+def front(subject: Subject, result: Result, excused: frozenset[str]) -> list[Candidate]:
+    """Recipes of which no other is both faster and smaller, exactly scored, the fastest first.
+
+    Among what the search weighed: not slower than the best by more than its reach.
+    """
+    if not result.found:
+        return []
+    seconds = np.concatenate([found.seconds for found in result.found])
+    peak = np.concatenate([found.peak_bytes for found in result.found])
+    record = np.concatenate([np.full(len(found.seconds), index) for index, found in enumerate(result.found)])
+    position = np.concatenate([np.arange(len(found.seconds)) for found in result.found])
+    order = np.lexsort((peak, seconds))
+    least = np.minimum.accumulate(peak[order])
+    best = np.concatenate([[True], least[1:] < least[:-1]]) & (peak[order] <= result.objective.capacity_bytes)
+    best &= seconds[order] <= seconds.min() * result.objective.reach
+    rows = order[best]
+    # at most FRONT points, evenly over the range of memory, both ends among them
+    if len(rows) > FRONT:
+        wanted = np.linspace(float(peak[rows[0]]), float(peak[rows[-1]]), FRONT)
+        rows = rows[sorted({int(np.argmin(np.abs(peak[rows] - value))) for value in wanted})]
+    out = []
+    for row in rows:
+        changes = result.found[int(record[row])].changes(int(position[row]), result.space.given)
+        candidate = rescore(subject, result.objective.capacity_bytes, changes, excused)
+        if candidate is not None:
+            out.append(candidate)
+    return out

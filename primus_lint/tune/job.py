@@ -1,0 +1,234 @@
+"""One file through the tuner, as a task: plain values in, plain values out, for processes and clusters alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.tune.fix import FixResult, fix_source
+from primus_lint.tune.propose import Proposal, Rules, gain_of
+
+if TYPE_CHECKING:
+    from primus_lint.pipeline import Options, Subject
+    from primus_lint.settings import Settings
+    from primus_lint.source.text import SourceText
+    from primus_lint.tune.rescore import Candidate
+
+CLOSE_BY = 1.02  # alternatives are at most this much slower than the winner
+
+
+def tune_file(path: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Tune one file: `values` are the options of `primus-lint tune` by name (see cli/options.py). Never raises for what
+    the file holds; `error` says why it could not be read. The text to write is `text`."""
+    from primus_lint.cli import common
+
+    try:
+        source = common.read_source(path, values.get("stdin_filename"))
+    except OSError as error:
+        return {"path": path, "error": f"{error.strerror or error}"}
+    settings = common.settings_for(source.path, values.get("config"), bool(values.get("isolated")), {})
+    return tune_source(source, common.make_options(values), settings, rules_of(values), values)
+
+
+def rules_of(values: dict[str, Any]) -> Rules:
+    """How a fix may go, from the options of the command line. Raises UsageError for a limit that is none."""
+    from primus_lint.cli.common import UsageError
+    from primus_lint.readers.cli_values import set_value
+
+    limits: dict[str, tuple[Any, ...]] = {}
+    for text in values.get("limit") or ():
+        key, equals, words = text.partition("=")
+        if not equals or not words.strip():
+            raise UsageError(f"--limit wants KEY=VALUE,VALUE,..., not {text!r}")
+        limits[key.strip()] = tuple(set_value(word) for word in words.split(","))
+    return Rules(
+        unsafe=bool(values.get("unsafe_fixes")),
+        tune=not values.get("no_tune"),
+        minimal=bool(values.get("minimal")),
+        min_gain=float(values.get("min_gain") or 0.0) / 100,
+        keep=frozenset(name.strip() for name in (values.get("keep") or "").split(",") if name.strip()),
+        limits=limits,
+        objective=values.get("objective") or "tokens",
+        min_headroom=float(values.get("min_headroom") or 0.0) / 100,
+        budget_s=float(values.get("budget") or "inf"),
+    )
+
+
+def tune_source(
+    source: SourceText, options: Options, settings: Settings | None, how: Rules, values: dict[str, Any]
+) -> dict[str, Any]:
+    """Repair, search, explain. With several world sizes the cheapest (by price and seconds) is taken."""
+    price = values.get("price") or (settings.gpu_hour_price if settings is not None else None)
+    how.reach = 1 + float(values.get("reach") or 10.0) / 100
+    how.front = True
+    sizes = [int(word) for word in (values.get("world_sizes") or "").split(",") if word.strip()]
+    if not sizes:
+        return data_of(fix_source(source, options, settings, how), how, price, bool(values.get("what_if_unsafe")))
+    rows = []
+    for size in sizes:
+        options.world_size, options.nodes = size, None
+        rows.append(data_of(fix_source(source, options, settings, how), how, price, False))
+    runs = [row for row in rows if any(part["after"] for part in row.get("sections", ()))]
+    best = min(runs, key=lambda row: _dollars(row, price)) if runs else rows[-1]
+    best["world_sizes"] = [
+        {"world_size": size, **(_figures(row) or {"runs": False})} for size, row in zip(sizes, rows, strict=True)
+    ]
+    return best
+
+
+def _figures(row: dict[str, Any]) -> dict[str, Any] | None:
+    after = next((part["after"] for part in row.get("sections", ()) if part["after"]), None)
+    names = ("iteration_s", "tokens_per_s_per_gpu", "peak_bytes", "cost_per_million_tokens")
+    return None if after is None else {name: after[name] for name in names}
+
+
+def _dollars(row: dict[str, Any], price: float | None) -> float:
+    """What decides between world sizes: GPU-seconds per token (the price is the same for all)."""
+    after = next(part["after"] for part in row["sections"] if part["after"])
+    return 1 / float(after["tokens_per_s_per_gpu"]) * (price or 1.0)
+
+
+def data_of(result: FixResult, how: Rules, price: float | None, what_if_unsafe: bool) -> dict[str, Any]:
+    """Everything about one file as plain values."""
+    from primus_lint.source.diff import unified_diff
+
+    before = result.before
+    if before.document.source is None or not before.is_recipe:
+        return {"path": before.path, "error": "not a training recipe that primus-lint reads"}
+    old = before.document.source
+    return {
+        "path": before.path,
+        "error": None,
+        "changed": result.changed,
+        "applied": result.applied,
+        "messages": result.messages,
+        "remaining_errors": [
+            {"name": f.name, "message": f.message}
+            for f in result.after.findings
+            if f.severity == "error" and f.suppressed is None
+        ],
+        "unreadable": before.unreadable,
+        "diff": unified_diff(old.text, result.source.text, before.path),
+        "text": result.source.text,
+        "sections": [section_data(proposal, result, how, price, what_if_unsafe) for proposal in result.proposals],
+    }
+
+
+def section_data(
+    proposal: Proposal, result: FixResult, how: Rules, price: float | None, what_if_unsafe: bool
+) -> dict[str, Any]:
+    """One searched section: before, after, certificate, neighbours, front, alternatives."""
+    from primus_lint.tune import safety
+    from primus_lint.tune.explain import front, sensitivity, shape_of
+    from primus_lint.tune.search import unrelated_errors
+
+    subject, found = proposal.subject, proposal.result
+    assumed, run = subject.target, subject.run
+    data: dict[str, Any] = {
+        "section": subject.section.name,
+        "target": {"gpu": assumed.gpu, "world_size": assumed.world_size, "gpus_per_node": assumed.gpus_per_node},
+        "broken": proposal.broken,
+        "reason": proposal.reason,
+        "before": figures(subject, price),
+        "after": None,
+        "changes": {},
+        "safety": None,
+        "gain": None,
+        "certificate": None,
+        "neighbours": [],
+        "basin": None,
+        "front": [],
+        "alternatives": [],
+        "unsafe": None,
+    }
+    if found is None or run is None:
+        return data
+    data["certificate"] = found.certificate.as_json()
+    written = result.candidate if result.candidate in proposal.candidates else None
+    winner = written or next(iter(proposal.candidates), None) or next(iter(found.best), None)
+    if winner is None:
+        return data
+    given = subject.lowered.namespace.given
+    data["after"] = candidate_figures(subject, winner, price)
+    data["changes"] = winner.changes
+    data["safety"] = safety.class_of_all(winner.changes.items(), given, run.model)
+    data["written"] = written is not None
+    data["gain"] = gain_of(subject, winner)
+    data["best"] = point(subject, found.best[0])  # the optimum itself, where the written one has fewer changes
+    neighbours = sensitivity(subject, winner, found)
+    data["neighbours"] = [neighbour._asdict() for neighbour in neighbours]
+    data["basin"] = shape_of(neighbours)
+    data["front"] = [point(subject, each) for each in front(subject, found, unrelated_errors(subject))]
+    data["alternatives"] = [
+        point(subject, each)
+        for each in found.best
+        if each.changes != winner.changes and each.iteration_s <= found.best[0].iteration_s * CLOSE_BY
+    ]
+    if what_if_unsafe and not how.unsafe:
+        data["unsafe"] = unsafe_potential(subject, winner, how)
+    return data
+
+
+def unsafe_potential(subject: Subject, winner: Candidate, how: Rules) -> dict[str, Any] | None:
+    """What changes of numerics and compatibility would add to the winner; nothing of it is written."""
+    from primus_lint.tune.search import Pins, search
+
+    accelerator = subject.accelerator
+    assert accelerator is not None
+    pins = Pins(how.keep, how.limits, True)
+    best = search(subject, accelerator, pins=pins, kind=how.objective, min_headroom=how.min_headroom).best
+    if not best:
+        return None
+    return {**point(subject, best[0]), "gain_over_safe": winner.iteration_s / best[0].iteration_s - 1}
+
+
+def figures(subject: Subject, price: float | None) -> dict[str, Any] | None:
+    """Speed, memory by rank and bottlenecks of a recipe; None when it has no account."""
+    from primus_lint.tune.explain import bottlenecks
+
+    ledger, projection, accelerator = subject.ledger, subject.projection, subject.accelerator
+    if ledger is None or accelerator is None:
+        return None
+    data: dict[str, Any] = {
+        "fits": ledger.fits(accelerator.visible_hbm_bytes),
+        "capacity_bytes": accelerator.visible_hbm_bytes,
+        "peak_bytes": int(ledger.worst_rank.device_high_bytes),
+        "ranks": [
+            {"pp_rank": rank.pp_rank, "dp": rank.dp, "device_low_bytes": int(rank.device_low_bytes),
+             "device_high_bytes": int(rank.device_high_bytes)}
+            for rank in ledger.ranks
+        ],
+        "iteration_s": None, "tokens_per_s_per_gpu": None, "mfu": None, "bottlenecks_s": {},
+        "cost_per_million_tokens": None,
+    }  # fmt: skip
+    if projection is not None:
+        rate = float(projection.tokens_per_s_per_gpu)
+        data.update(
+            iteration_s=float(projection.iteration_s),
+            tokens_per_s_per_gpu=rate,
+            mfu=projection.mfu,
+            bottlenecks_s=bottlenecks(projection),
+            cost_per_million_tokens=None if price is None else cost_per_million_tokens(price, rate),
+        )
+    return data
+
+
+def cost_per_million_tokens(price_per_gpu_hour: float, tokens_per_s_per_gpu: float) -> float:
+    """In the currency of the price."""
+    return price_per_gpu_hour / 3600 / tokens_per_s_per_gpu * 1e6
+
+
+def candidate_figures(subject: Subject, candidate: Candidate, price: float | None) -> dict[str, Any] | None:
+    from primus_lint.tune.what_if import with_changes
+
+    return figures(with_changes(subject, candidate.changes), price)
+
+
+def point(subject: Subject, candidate: Candidate) -> dict[str, Any]:
+    """A candidate in a list."""
+    return {
+        "changes": candidate.changes,
+        "iteration_s": candidate.iteration_s,
+        "tokens_per_s_per_gpu": float(candidate.projection.tokens_per_s_per_gpu),
+        "peak_bytes": candidate.peak_bytes,
+        "gain": gain_of(subject, candidate),
+    }
