@@ -43,6 +43,22 @@ RELATIVES: dict[str, tuple[str, ...]] = {
     "overlap_grad_reduce": ("use_distributed_optimizer", "overlap_param_gather"),
     "overlap_param_gather": ("overlap_grad_reduce",),
     "use_distributed_optimizer": ("overlap_grad_reduce",),
+    "tp_comm_overlap": ("sequence_parallel", "overlap_param_gather", "tensor_model_parallel_size"),
+    "overlap_moe_expert_parallel_comm": ("moe_token_dispatcher_type", "overlap_param_gather", "overlap_grad_reduce"),
+    "moe_shared_expert_overlap": ("overlap_moe_expert_parallel_comm", "moe_token_dispatcher_type"),
+    "moe_permute_fusion": ("moe_use_legacy_grouped_gemm", "moe_grouped_gemm", "moe_router_dtype"),
+    "moe_grouped_gemm": ("moe_permute_fusion", "moe_router_dtype"),
+    "moe_use_legacy_grouped_gemm": ("moe_grouped_gemm", "moe_permute_fusion", "moe_router_dtype"),
+    "moe_router_dtype": ("moe_token_dispatcher_type", "moe_permute_fusion"),
+    "moe_enable_deepep": ("moe_token_dispatcher_type",),
+    "use_turbo_grouped_gemm": ("use_turbo_attention", "enable_primus_turbo"),
+    "use_turbo_deepep": ("use_turbo_grouped_gemm", "enable_primus_turbo"),
+    "fp8_recipe": ("fp8",),
+    "cross_entropy_fusion_impl": ("cross_entropy_loss_fusion",),
+    "use_precision_aware_optimizer": ("use_distributed_optimizer", "overlap_param_gather", "overlap_grad_reduce"),
+    "exp_avg_dtype": ("use_precision_aware_optimizer",),
+    "exp_avg_sq_dtype": ("exp_avg_dtype",),
+    "grad_reduce_in_bf16": ("exp_avg_sq_dtype", "use_distributed_optimizer", "overlap_grad_reduce"),
 }
 
 
@@ -78,7 +94,8 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
             out.append(Operation("rename", origin.key_path, change.value))
             continue
         if origin is not None:
-            out.append(_set(origin, change.value))
+            gone = change.value is None and _is_null_without(change.key, origin, section, document)
+            out.append(Operation("delete", origin.key_path) if gone else _set(origin, change.value))
             continue
         path = (*section.node_path, *change.key.split(".")) if "." in change.key else (*section.node_path, change.key)
         if len(path) != len(section.node_path) + 1 or not section.node_path:
@@ -86,6 +103,22 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
         out.append(_insert(path, change, section, document, added))
         added.append(change.key)
     return out
+
+
+def _is_null_without(key: str, origin: Origin, section: Section, document: ResolvedDocument) -> bool:
+    """Whether a key that is to be null may leave the file instead: nothing weaker sets it, and no comment goes with it."""
+    from primus_lint.lower.megatron.tables import defaults
+    from primus_lint.lower.megatron.versions import DEFAULT, canonical
+
+    origins = section.values[key].origins
+    weaker = origins[origins.index(origin) + 1 :]
+    version = canonical(document.framework_version) if document.framework_version else DEFAULT
+    below = weaker[0].value if weaker else defaults(version or DEFAULT, "primus-megatron").get(key)
+    if below is not None or document.source is None:
+        return False
+    lines = document.source.text.splitlines()
+    above = lines[origin.line - 2].strip() if origin.line > 1 else ""
+    return "#" not in lines[origin.line - 1] and not above.startswith("#")
 
 
 def _flag_operations(changes: Iterable[Change], section: Section, document: ResolvedDocument) -> list[Operation] | str:
