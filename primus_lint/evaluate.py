@@ -31,11 +31,17 @@ def evaluate(request: Any, only: str | None = None) -> dict[str, Any]:
         "time": None,
     }
     try:
-        subject = subject_of(request)
+        _fill(answer, subject_of(request), only)
+        answer["ok"] = True
     except RequestError as error:
         answer["error"] = str(error)
-        return answer
-    answer["ok"] = True
+    except Exception as error:  # a bug must not stop the other lines of a batch
+        answer.update(dict.fromkeys(("legal", "legal_world_sizes", "memory", "time")), findings=[])
+        answer["error"] = f"internal error, please report it: {type(error).__name__}: {error}"
+    return answer
+
+
+def _fill(answer: dict[str, Any], subject: Subject, only: str | None) -> None:
     if only in (None, "legality"):
         findings = findings_of(subject) if only is None else subject.conditions
         findings.sort(key=lambda finding: (finding.stage, finding.order, finding.code))
@@ -47,7 +53,6 @@ def evaluate(request: Any, only: str | None = None) -> dict[str, Any]:
         answer["memory"] = memory_data(subject)
     if only in (None, "time"):
         answer["time"] = time_data(subject)
-    return answer
 
 
 def verdict(subject: Subject, findings: list[Finding]) -> tuple[bool | None, list[int] | None]:

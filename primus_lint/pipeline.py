@@ -34,7 +34,7 @@ LOWERINGS = {
     "torchtitan": "primus_lint.lower.torchtitan",
     "megatron_bridge": "primus_lint.lower.bridge",
 }
-GRID_FAMILIES = frozenset("PBLECR")  # errors of these rules leave nothing that memory or time could be computed for
+GRID_FAMILIES = frozenset("PBLECRO")  # errors of these rules leave nothing that memory or time could be computed for
 
 
 class Options:

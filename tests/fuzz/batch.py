@@ -62,6 +62,8 @@ def survive(request: Any) -> str | None:
     try:
         answer = evaluate(request)
         json.dumps(answer, default=str)
+        if str(answer["error"]).startswith("internal error"):
+            return f"{json.dumps(request, default=str)[:1500]}\n{answer['error']}"
         if answer["ok"] and answer["error"] is not None:
             return f"{request['id']}: ok, but with an error"
         if not answer["ok"] and not answer["error"]:
