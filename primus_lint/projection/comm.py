@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import as_int, is_scalar, maximum, minimum, where
 from primus_lint.projection import cost
+from primus_lint.projection.cost import Cost
 from primus_lint.projection.traffic import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Run
     from primus_lint.projection.compute import Block, Context
-    from primus_lint.projection.cost import Cost, Pair
+    from primus_lint.projection.cost import Pair
     from primus_lint.projection.shapes import Gemm
 
 
@@ -150,7 +151,7 @@ def expert_parallel(context: Context, block: Block, shared: Block) -> None:
     """Dispatch and combine of a mixture of experts, forward and backward (the backward of one is the other).
 
     Hidden behind the shared experts with `moe_shared_expert_overlap`, and behind another micro-batch's layer with
-    `overlap_moe_expert_parallel_comm`.
+    `overlap_moe_expert_parallel_comm` (see `beside_other_micro_batches`).
     """
     run, device = context.run, context.device
     experts, routed = run.model.moe, context.routed
@@ -176,9 +177,7 @@ def expert_parallel(context: Context, block: Block, shared: Block) -> None:
         dispatch[1] + combine[1] + gather[1] + scatter[1],
     )
     if run.schedule.overlap_moe_ep:
-        for into, weight in ((block.forward, None), (block.backward, block.weight)):
-            compute = into.of(cost.COMPUTE) + (0.0 if weight is None else weight.of(cost.COMPUTE))
-            hide(context, into, cost.EP, exchange, (compute, 0.0))
+        block.exchange = exchange  # `beside_other_micro_batches` hides it behind whole layers
         return
     if experts.shared_expert_overlap:
         hide(context, block.forward, cost.EP, exchange, (shared.forward.of(cost.COMPUTE), 0.0))
@@ -186,6 +185,18 @@ def expert_parallel(context: Context, block: Block, shared: Block) -> None:
         return
     block.forward.add(cost.EP, exchange)
     block.backward.add(cost.EP, exchange)
+
+
+def beside_other_micro_batches(context: Context, block: Block, exchange: Pair) -> None:
+    """`overlap_moe_expert_parallel_comm`: the forward of one micro-batch runs beside the backward of another, layer by
+    layer, so that the exchanges of both passes hide behind the compute of both; what is left counts half for each."""
+    if exchange is cost.ZERO:
+        return
+    compute = block.forward.of(cost.COMPUTE) + block.backward.of(cost.COMPUTE) + block.weight.of(cost.COMPUTE)
+    both = Cost()
+    hide(context, both, cost.EP, _times(exchange, 2), (compute, 0.0))
+    for into in (block.forward, block.backward):
+        into.merge(both, 0.5)
 
 
 def embedding(context: Context, block: Block) -> None:

@@ -131,9 +131,7 @@ def step(
 def _is_fsdp(run: Run) -> bool:
     """Whether weights themselves are sharded, and gathered for every use."""
     sharding = run.optimizer.sharding
-    return sharding == "fsdp2" or (
-        sharding == "megatron-fsdp" and run.optimizer.fsdp_strategy == "optim_grads_params"
-    )
+    return sharding == "fsdp2" or (sharding == "megatron-fsdp" and run.optimizer.fsdp_strategy == "optim_grads_params")
 
 
 def fsdp(

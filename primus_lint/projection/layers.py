@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum, minimum
-from primus_lint.projection import compute, cost, data_parallel, shapes, traffic
+from primus_lint.projection import comm, compute, cost, data_parallel, shapes, traffic
 from primus_lint.projection.compute import Block, Context
 from primus_lint.projection.cost import Cost
 from primus_lint.projection.flops import padded_vocab
@@ -109,6 +109,7 @@ def halves(context: Context, moe: bool) -> tuple[Block, Block]:
     else:
         block.merge(feed_forward)
         context.device.host_bound(context.run, block)
+    comm.beside_other_micro_batches(context, block, feed_forward.exchange)
     return block, feed_forward
 
 

@@ -181,9 +181,13 @@ def padding(run: Run, experts: MixtureOfExperts, routed: Routing) -> Traffic:
 
 def permutations(run: Run, experts: MixtureOfExperts, held: Tokens, routed: Routing) -> Traffic:
     """Tokens -> copies grouped by destination (in, out), copies -> copies grouped by local expert; the same back for
-    the outputs. Backward mirrors it."""
+    the outputs. Backward mirrors it. DeepEP's tokens arrive once per rank and are permuted once, HybridEP's arrive
+    permuted."""
     size = ELEMENT_BYTES[run.precision.params_dtype]
     hidden = run.model.hidden_size
+    if experts.dispatcher == "flex":
+        once = 0 if experts.flex_backend == "hybridep" else 2 * 2 * size * routed.rows * hidden
+        return Traffic(once, once, 4, 4)
     local = held.local * hidden
     copies = routed.sent * hidden
     read = local if experts.permute_fusion else copies

@@ -99,6 +99,17 @@ def test_experts_exchange_top_k_copies_twice_each_way() -> None:
     assert step_.breakdown_s["ep"] == pytest.approx(32 * (4 * one + 2 * counts), rel=1e-3)
 
 
+def test_exchanges_hide_behind_the_layers_of_another_micro_batch() -> None:
+    """All four exchanges of a layer fit behind its compute, and then cost their contention only."""
+    args = {"expert_model_parallel_size": 8, "moe_grouped_gemm": True, "moe_token_dispatcher_type": "alltoall",
+            "global_batch_size": 16}  # fmt: skip
+    plain_step = step("mixtral-8x7b", **args)
+    overlapped = step("mixtral-8x7b", overlap_moe_expert_parallel_comm=True, **args)
+    assert overlapped.breakdown_s["ep"] == 0
+    more = overlapped.breakdown_s["contention"] - plain_step.breakdown_s["contention"]
+    assert more == pytest.approx(plain_step.breakdown_s["ep"] * CONTENTION, rel=1e-6)
+
+
 def test_ring_of_keys_and_values() -> None:
     """CP 8 over a ring: 7 steps of K and V of 8 groups; too fast compute leaves the rest of it exposed."""
     step_ = step("llama3-8b", context_parallel_size=8, global_batch_size=1, seq_length=8192)

@@ -56,7 +56,9 @@ def recipe(request: dict[str, Any]) -> tuple[Any, Any]:
         return None, None
     document = read_batch(request)
     place = Target(found.name, target["world_size"], target["gpus_per_node"])
-    return lower(document.sections[0], place, "d3528a21", "megatron", request.get("env"), request.get("stack")).run, found
+    return lower(
+        document.sections[0], place, "d3528a21", "megatron", request.get("env"), request.get("stack")
+    ).run, found
 
 
 def score(row: Row) -> dict[str, Any]:

@@ -50,6 +50,6 @@ def settle(raw: dict[str, str], args: dict[str, Any]) -> bool:
             args.update(WHOLE_GRAPH)
     elif model.startswith("Qwen3_30B") and newest and raw["mbs"] == HYBRID_MICRO_BATCHES.get(gpu):
         args.update({**HYBRID_EP, **PARTIAL_GRAPH})
-    elif model.startswith("Qwen3_235B") and newest:
+    elif model == "Qwen3_235B_a22B" and (newest or gpu == "H100"):  # H100: the degrees of the first recipe since 25.11
         args.update(OVERLAPPED if gpu == "H100" else {**HYBRID_EP, **PARTIAL_GRAPH} if gpu.startswith("GB") else {})
     return True

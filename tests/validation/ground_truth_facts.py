@@ -134,7 +134,14 @@ RECOMPUTE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # torchtitan: every other layer, or every other product of every layer: about half of a forward again, either way
 HALVES = ("selective layer", "selective op", "selective(per-op SAC)")
-DEPTHS = {"Llama-2-13B": 40, "Llama-2-70B": 80, "Llama-3-8B": 32, "Llama-3-70B": 80, "Llama-3.1-8B": 32, "Llama-3.1-70B": 80}
+DEPTHS = {
+    "Llama-2-13B": 40,
+    "Llama-2-70B": 80,
+    "Llama-3-8B": 32,
+    "Llama-3-70B": 80,
+    "Llama-3.1-8B": 32,
+    "Llama-3.1-70B": 80,
+}
 RECOMPUTE["full(activation checkpointing)"] = RECOMPUTE["full"]
 # Frameworks with states of their own (fp16 gradients, XLA, FSDP1): the ledger is Megatron's, so their memory is not scored
 OTHER_MEMORY = ("DeepSpeed", "nanotron", "MaxText", "FSDP", "InternEvo", "torchtune", "torchtitan", "XTuner")
