@@ -27,7 +27,9 @@ class Block:
     are the kernels that the host launches. A block is filled in place.
     """
 
-    __slots__ = ("backward", "backward_launches", "experts", "forward", "forward_launches", "weight", "weights")
+    __slots__ = (
+        "backward", "backward_launches", "exchange", "experts", "forward", "forward_launches", "weight", "weights",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.forward, self.backward, self.weight = Cost(), Cost(), Cost()
@@ -35,6 +37,7 @@ class Block:
         self.experts: Any = 0
         self.forward_launches: Any = 0
         self.backward_launches: Any = 0
+        self.exchange: Pair = cost.ZERO  # of tokens, one pass, where it is overlapped with other micro-batches
 
     def merge(self, other: Block) -> None:
         self.forward.merge(other.forward)
