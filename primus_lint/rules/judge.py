@@ -84,7 +84,7 @@ def findings_of(subject: Subject) -> list[Finding]:
         module = "" if entry.check is None else entry.check.partition(":")[0]
         if module in ("", "args", "document") or (module == "base" and subject.before is None):
             continue
-        if module in ("memory", "throughput") and not subject.computable:
+        if module in ("memory", "throughput", "derived") and not subject.computable:
             continue
         found += run_check(entry, subject)
     return found
