@@ -134,16 +134,17 @@ class Device:
             if self.measured is not None and window is None:
                 seconds = self.measured.attention(shape, direction, seconds)
             pair = self._pair(cost.ATTENTION, seconds)
-            slower = shape.share * self.older_kernel(run)
+            slower = shape.share * self.older_kernel(run, direction)
             pairs.append((pair[0] * slower, pair[1] * slower))
         return pairs[0], pairs[1]
 
-    def older_kernel(self, run: Run) -> float:
-        """Attention time over that of the measured kernels, where the stack names an older library."""
-        if run.kernels.flash_attn is None:
-            return 1.0
+    def older_kernel(self, run: Run, direction: str) -> float:
+        """Attention time over that of the measured kernels, where the stack names an older library, or the environment
+        denies TransformerEngine its assembly backward on AMD."""
         older: dict[str, float] = self.accelerator.rates.get("attention_kernels", {})
-        return older.get(str(run.kernels.flash_attn), 1.0)
+        if direction == "backward" and not run.kernels.turbo_attention and run.args.get("env_NVTE_CK_USES_BWD_V3") == "0":
+            return older.get("ck", 1.0)
+        return 1.0 if run.kernels.flash_attn is None else older.get(str(run.kernels.flash_attn), 1.0)
 
     def memory(self, moved_bytes: Any, kind: str = "elementwise") -> Pair:
         """Memory-bound kernels that move `moved_bytes` in all; `kind` is one of `rates.memory_time_s`."""

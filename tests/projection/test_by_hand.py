@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from primus_lint.hardware import accelerator
 from primus_lint.ir.record import replace
 from primus_lint.projection import Projection, project
-from primus_lint.projection.device import ARRIVAL_S, CONTENTION
+from primus_lint.projection.compute import attention_shape
+from primus_lint.projection.device import ARRIVAL_S, CONTENTION, Device
 
 from . import plain
 from .recipes import run
@@ -183,6 +185,19 @@ def test_collectives_beside_products_need_one_queue() -> None:
     loss = 3 * (2 * 7 / 8 * 4096 * 4 / plain.INSIDE + ARRIVAL_8_S)
     assert projection.breakdown_s["tp"] == pytest.approx((32 * 10 + 2 + 3) * one + loss, rel=1e-6)
     assert projection.breakdown_s["contention"] == 0
+
+
+def test_attention_backward_without_the_assembly_kernel() -> None:
+    """NVTE_CK_USES_BWD_V3=0 leaves TransformerEngine the composable-kernel backward: 3.8 times as long on gfx950."""
+    recipe = run("llama3-8b", gpu="mi355x", global_batch_size=8)
+    found = accelerator("mi355x")
+    shape = attention_shape(recipe)
+    assert found is not None
+    forward, backward = Device(found, None, recipe).attention(shape, recipe)
+    for text, times in (("0", 3.8), ("1", 1.0)):
+        other = replace(recipe, args={**recipe.args, "env_NVTE_CK_USES_BWD_V3": text})
+        slower = pytest.approx([value * times for value in backward])
+        assert Device(found, None, other).attention(shape, other) == (forward, slower)
 
 
 def test_grouped_experts_add_bias_and_padding() -> None:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from .ground_truth_bridge import settle
+from . import ground_truth_bridge, ground_truth_pilot
 from .ground_truth_facts import (
     DEPTHS,
     FLASH_ATTENTION,
@@ -88,7 +88,7 @@ def build(raw: dict[str, str]) -> Row:
     if args.get("position_embedding_type") == "learned_absolute" and "seq_length" in args:
         args["max_position_embeddings"] = args["seq_length"]  # the table of positions is a parameter
     _precision(raw, args, row)
-    if not settle(raw, args):
+    if not (ground_truth_bridge.settle(raw, args) or ground_truth_pilot.settle(raw, args)):
         _recompute(raw, args, row)
     _features(raw, args)
     gpus = raw["num_gpus"]
@@ -99,12 +99,19 @@ def build(raw: dict[str, str]) -> Row:
     if row.reason is None and gpus:
         row.request = {
             "id": row.id, "framework": "megatron", "version": None, "model": model, "args": args,
-            "env": {} if source.startswith(IN_LINE) else None,
+            "env": _environment(source),
             "stack": {"flash_attn": (start(source, FLASH_ATTENTION) or {}).get(raw["gpu"])},
             "target": {"gpu": GPUS.get(raw["gpu"], raw["gpu"]), "world_size": int(gpus),
                        "gpus_per_node": int(raw["gpus_per_node"] or 8)},
         }  # fmt: skip
     return row
+
+
+def _environment(source: str) -> dict[str, str] | None:
+    """The environment of a rank, where the source's is not what a launcher usually sets."""
+    if source == ground_truth_pilot.SOURCE:
+        return ground_truth_pilot.ENVIRONMENT
+    return {} if source.startswith(IN_LINE) else None
 
 
 def _model(raw: dict[str, str], args: dict[str, Any]) -> str | None:
