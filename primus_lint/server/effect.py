@@ -13,10 +13,19 @@ if TYPE_CHECKING:
     from primus_lint.pipeline import Subject
 
 
-class Effect(NamedTuple):
-    """The recipe with one value of a key. `problem`: why it does not start; then there are no figures."""
+# Keys that only make sense together: what a value of one needs of the others (where they say something else).
+NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
+    ("recompute_granularity", "full"): {"recompute_method": "uniform", "recompute_num_layers": 1},
+    ("recompute_granularity", "selective"): {"recompute_method": None, "recompute_num_layers": None},
+    ("recompute_granularity", None): {"recompute_method": None, "recompute_num_layers": None},
+}
 
-    value: Any
+
+class Effect(NamedTuple):
+    """The recipe with one value of a key (`label`: as people read it, with what else had to change). `problem`: why it
+    does not start; then there are no figures."""
+
+    label: str
     problem: str
     peak_bytes: int | None  # of the worst rank, the high end of its band
     capacity_bytes: int | None
@@ -49,15 +58,15 @@ class Effect(NamedTuple):
         return ", ".join(part for part in (self.memory(), self.speed()) if part)
 
 
-def now(subject: Subject, value: Any = None) -> Effect:
+def now(subject: Subject, label: str = "") -> Effect:
     """The recipe as it stands."""
     errors = [finding for finding in subject.conditions if finding.severity == "error"]
     if errors:
-        return Effect(value, errors[0].message, None, None, None, None)
+        return Effect(label, errors[0].message, None, None, None, None)
     ledger, projection, device = subject.ledger, subject.projection, subject.accelerator
     capacity = None if device is None else device.visible_hbm_bytes
     return Effect(
-        value,
+        label,
         "",
         None if ledger is None else int(ledger.worst_rank.device_high_bytes),
         capacity,
@@ -67,8 +76,14 @@ def now(subject: Subject, value: Any = None) -> Effect:
 
 
 def effect(subject: Subject, key: str, value: Any) -> Effect:
-    """The recipe with another value of a key."""
-    return now(after_changes(subject, [Change("set", key, value)]), value)
+    """The recipe with another value of a key, and with what that value needs."""
+    needs = NEEDS.get((key, value), {})
+    if value == "full" and subject.lowered.namespace.get("recompute_method") is not None:
+        needs = {}
+    needs = {name: needed for name, needed in needs.items() if subject.lowered.namespace.get(name) != needed}
+    label = f"`{keys.text(value)}`" + "".join(f", {name} {keys.text(needed)}" for name, needed in needs.items())
+    changes = [Change("set", name, changed) for name, changed in {key: value, **needs}.items()]
+    return now(after_changes(subject, changes), label)
 
 
 def modelled(subject: Subject) -> bool:
@@ -82,7 +97,8 @@ def alternatives(subject: Subject, key: str) -> list[Any]:
     value = subject.lowered.namespace.get(key)
     listed = keys.choices(facts)
     if listed:
-        return [other for other in listed if other != value][:4]
+        default = [None] if value is not None and facts.get("default", 0) is None else []
+        return [other for other in [*listed, *default] if other != value][:4]
     if isinstance(value, int) and not isinstance(value, bool) and value > 0 and keys.is_count(facts):
         return [*([value // 2] if value % 2 == 0 else []), value * 2]
     return []
@@ -92,7 +108,7 @@ def table(subject: Subject, key: str) -> list[Effect]:
     """The recipe as it stands and with other values of a key; [] when the key moves no figure."""
     if not modelled(subject) or key not in subject.lowered.namespace:
         return []
-    present = now(subject, subject.lowered.namespace[key])
+    present = now(subject, f"`{keys.text(subject.lowered.namespace[key])}` (now)")
     others = [effect(subject, key, value) for value in alternatives(subject, key)]
     if all(other.figures == present.figures for other in others):
         return []

@@ -73,12 +73,16 @@ def _adjustments(subject: Subject, key: str) -> list[Adjustment]:
 
 
 def _table(rows: list[effect.Effect]) -> str:
-    lines = ["| value | peak memory of the worst rank | speed |", "| --- | --- | --- |"]
-    for index, row in enumerate(rows):
-        name = f"`{text(row.value)}`" + (" (now)" if index == 0 else "")
-        cells = [row.problem, ""] if row.problem else [row.memory(), row.speed()]
-        lines.append(f"| {name} | " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
+    """A table that is one in plain text too: some editors show Markdown as it stands."""
+    lines = [("value", "peak memory of the worst rank", "speed")]
+    for row in rows:
+        cells = (row.problem, "") if row.problem else (row.memory(), row.speed())
+        lines.append((row.label, cells[0].replace("|", "\\|"), cells[1]))
+    widths = [min(max(len(line[column]) for line in lines), 48) for column in range(3)]
+    lines.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2]))
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    )
 
 
 def _rule(analysis: Analysis, offset: int) -> tuple[str, tuple[int, int]] | None:

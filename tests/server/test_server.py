@@ -188,7 +188,7 @@ def test_hover_shows_value_chain_facts_and_effect(client: Client, repo: Path) ->
     assert "used `1` from experiment, line " in shown
     assert "language_model.yaml" in shown  # what it overrides
     assert "`int`, default `1`" in shown
-    row = next(line for line in shown.splitlines() if line.startswith("| `2` |"))
+    row = next(line for line in shown.splitlines() if line.startswith("| `2` "))
     data = json.loads(
         run(repo, "project", str(path), "--set", "tensor_model_parallel_size=2", "--format", "json").stdout
     )
@@ -203,6 +203,24 @@ def test_hover_says_what_the_framework_makes_of_a_value(client: Client, repo: Pa
     client.open(path, text)
     assert "then `false`: " in client.hover(path, *find(text, "sequence_parallel"))
     assert "|" not in client.hover(path, *find(text, "lr:"))  # a key that moves no figure has no table
+
+
+def test_a_what_if_changes_what_must_change_together(client: Client, repo: Path) -> None:
+    path = repo / "configs/slow-mixtral_8x7B.yaml"  # recomputes every layer, method uniform
+    client.open(path)
+    rows = client.hover(path, *find(path.read_text(), "recompute_granularity")).splitlines()
+    off = next(row for row in rows if row.startswith("| `null`"))
+    assert "recompute_method null" in off and "recompute_num_layers null" in off
+    words = [
+        "--set",
+        "recompute_granularity=null",
+        "--set",
+        "recompute_method=null",
+        "--set",
+        "recompute_num_layers=null",
+    ]
+    data = json.loads(run(repo, "project", str(path), *words, "--format", "json").stdout)
+    assert f"{data['time']['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU" in off
 
 
 def test_hover_on_a_section_and_on_a_suppression(client: Client, repo: Path) -> None:

@@ -1,7 +1,7 @@
 """Commands that a page shows, run for their real output.
 
 A fenced block of language `run` holds lines that start with `$ `; each is run by bash in the page's scratch folder and
-replaced by itself and what it prints (both streams). The scratch folder is a git repository with a copy of `examples/`,
+replaced by itself and what it prints (both streams); lines of a block `run wide` do not wrap. The scratch folder is a git repository with a copy of `examples/`,
 kept for the whole page; its clock stands still, so that a page is the same every time.
 """
 
@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_BLOCK = re.compile(r"^```run\n(.*?)^```$", re.M | re.S)
+_BLOCK = re.compile(r"^```run( wide)?\n(.*?)^```$", re.M | re.S)
 _CLOCK = "2026-01-05T09:00:00+00:00"
 
 
@@ -29,7 +29,7 @@ def expand(markdown: str) -> str:
         return markdown
     with tempfile.TemporaryDirectory() as folder:
         scratch = Scratch(folder)
-        return _BLOCK.sub(lambda match: scratch.block(match[1]), markdown)
+        return _BLOCK.sub(lambda match: scratch.block(match[2], bool(match[1])), markdown)
 
 
 class Scratch:
@@ -60,7 +60,7 @@ class Scratch:
         )  # fmt: skip
         return done.returncode, done.stdout.decode("utf-8", "replace").replace(self.work + os.sep, "")
 
-    def block(self, text: str) -> str:
+    def block(self, text: str, wide: bool = False) -> str:
         """A block with the output behind every command. `$ command  # exit N` says how it must end (default 0)."""
         lines = []
         for line in text.splitlines():
@@ -76,4 +76,4 @@ class Scratch:
             lines += output.rstrip("\n").split("\n") if output.strip() else []
             if code:
                 lines.append(f"(exit status {code})")
-        return "```console\n" + "\n".join(lines) + "\n```"
+        return ("```{ .console .wide }\n" if wide else "```console\n") + "\n".join(lines) + "\n```"
