@@ -158,13 +158,11 @@ class Device:
         each_s, low_s, high_s = self.node.host_operation_s
         return launches * each_s, launches * max(high_s - each_s, each_s - low_s)
 
-    def host_bound(self, run: Run, block: Block) -> None:
+    def host_bound(self, block: Block) -> None:
         """Add the time by which the host is slower than the device: launches not hidden behind kernels.
 
-        A forward and a backward each run ahead of the device on their own. CUDA graphs replay without the host.
+        A forward and a backward each run ahead of the device on their own.
         """
-        if run.kernels.cuda_graphs != "none":
-            return
         backward = block.backward.seconds + block.weight.seconds
         for launches, seconds, into in (
             (block.forward_launches, block.forward.seconds, block.forward),

@@ -96,21 +96,36 @@ def halves(context: Context, moe: bool) -> tuple[Block, Block]:
     """A whole decoder layer, and its MLP or mixture of experts alone.
 
     The host runs ahead of the device through the whole layer, except where it must read the number of tokens of each
-    expert back before it can go on (`dropless` dispatch): there it starts anew.
+    expert back before it can go on (`dropless` dispatch): there it starts anew. CUDA graphs replay without the host; what
+    their scope leaves out is launched as usual.
     """
+    run = context.run
     block = compute.attention_half(context)
     feed_forward = compute.expert_half(context) if moe else compute.mlp_half(context)
-    if moe and synchronises(context.run):
-        context.device.host_bound(context.run, block)
+    graphs = graphed(run, "attn"), graphed(run, "moe" if moe else "mlp")
+    if graphs[0] != graphs[1] or (moe and synchronises(run)):
         waited = Block()
         waited.merge(feed_forward)
-        context.device.host_bound(context.run, waited)
+        for part, replayed in zip((block, waited), graphs, strict=True):
+            if not replayed:
+                context.device.host_bound(part)
         block.merge(waited)
     else:
         block.merge(feed_forward)
-        context.device.host_bound(context.run, block)
+        if not graphs[0]:
+            context.device.host_bound(block)
     comm.beside_other_micro_batches(context, block, feed_forward.exchange)
     return block, feed_forward
+
+
+def graphed(run: Run, part: str) -> bool:
+    """Whether a CUDA graph holds a part of a layer ("attn", "mlp" or "moe"): all parts, unless the scope names some."""
+    if run.kernels.cuda_graphs == "none":
+        return False
+    scope = run.args.get("cuda_graph_scope") or run.args.get("cuda_graph_modules") or ()
+    names = scope.replace(",", " ").split() if isinstance(scope, str) else scope
+    whole = not names or "full" in names or "full_iteration" in names or run.kernels.cuda_graphs == "full_iteration"
+    return whole or part in names
 
 
 def synchronises(run: Run) -> bool:

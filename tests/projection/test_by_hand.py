@@ -187,6 +187,20 @@ def test_collectives_beside_products_need_one_queue() -> None:
     assert projection.breakdown_s["contention"] == 0
 
 
+def test_the_host_launches_what_no_graph_holds() -> None:
+    """One sequence of 128 tokens: the host is the slower one; a graph of half of the layer leaves it the other half."""
+    args = {"seq_length": 128, "global_batch_size": 8}
+    step_s = {
+        modules: project(
+            run("llama3-8b", cuda_graph_impl=impl, cuda_graph_scope=list(modules), **args),
+            plain.accelerator(),
+            plain.node(),
+        ).breakdown_s["host"]  # type: ignore[union-attr]
+        for impl, modules in (("none", ()), ("transformer_engine", ("attn",)), ("transformer_engine", ("attn", "mlp")))
+    }
+    assert 0 == step_s["attn", "mlp"] < step_s["attn",] < step_s[()]
+
+
 def test_attention_backward_without_the_assembly_kernel() -> None:
     """NVTE_CK_USES_BWD_V3=0 leaves TransformerEngine the composable-kernel backward: 3.8 times as long on gfx950."""
     recipe = run("llama3-8b", gpu="mi355x", global_batch_size=8)
