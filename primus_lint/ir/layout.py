@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+MOST = 1 << 17  # layers or stages: far beyond any model, small enough to be listed
+
 
 class LayoutError(ValueError):
     """A split that does not give every layer exactly one place. `code` names the broken condition."""
@@ -86,6 +88,8 @@ def stages_from_layout(layout: str | list[str] | list[list[str]], pp: int) -> St
     stages = units_of(layout)
     if len(stages) % pp:
         raise LayoutError("stage-count", f"the layout has {len(stages)} stages, not a multiple of {pp} pipeline ranks")
+    if pp > MOST:
+        raise LayoutError("too-many", f"{pp} pipeline ranks are more than anything here can list")
     table: list[list[Chunk]] = [[] for _ in range(pp)]
     layer = depth = 0
     for number, units in enumerate(stages):
@@ -113,6 +117,10 @@ def split_counts(
 
     Raises LayoutError("uneven" | "indivisible" | "virtual" | "negative").
     """
+    if num_layers > MOST or pp * vpp > MOST:
+        raise LayoutError(
+            "too-many", f"{num_layers} layers on {pp} x {vpp} stages are more than anything here can list"
+        )
     if pp < 1 or vpp < 1:
         raise LayoutError("indivisible", f"pipeline size {pp} and virtual stages {vpp} must be positive")
     if pp == 1 and vpp == 1 and last == num_layers:  # the only rank is the last one, whatever the first says
@@ -154,6 +162,8 @@ def split_counts(
 def stages_from_counts(counts: list[list[int]], mtp_num_layers: int = 0) -> Stages:
     """Give ids to the layers: chunk-major over the virtual stages, embedding first, loss and MTP last."""
     pp, vpp = len(counts), len(counts[0])
+    if mtp_num_layers > MOST:
+        raise LayoutError("too-many", f"{mtp_num_layers} MTP layers are more than anything here can list")
     table: list[list[Chunk]] = [[] for _ in range(pp)]
     layer = 0
     for chunk in range(vpp):

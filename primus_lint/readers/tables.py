@@ -61,6 +61,12 @@ def code_defaults(framework: str, version: str | None = None) -> dict[str, Any]:
 
 
 @cache
+def numbers(version: str | None = None) -> frozenset[str]:
+    """Megatron's arguments that hold one number."""
+    return frozenset(_compiled("numbers", "megatron", version))
+
+
+@cache
 def flags(version: str | None = None) -> dict[str, Flag]:
     """Megatron's command-line flags of a version (its single entry scripts' too)."""
     rows = _compiled("flags", "megatron", version)
@@ -122,7 +128,18 @@ def _compile_flags(source: dict[str, Any]) -> dict[str, list[Any]]:
     return rows
 
 
-_COMPILERS = {"code-defaults": _compile_code_defaults, "defaults": _compile_defaults, "flags": _compile_flags}
+def _compile_numbers(source: dict[str, Any]) -> list[str]:
+    return sorted(
+        key for key, facts in source["keys"].items() if facts.get("type") in ("int", "float") and not facts.get("nargs")
+    )
+
+
+_COMPILERS = {
+    "code-defaults": _compile_code_defaults,
+    "defaults": _compile_defaults,
+    "flags": _compile_flags,
+    "numbers": _compile_numbers,
+}
 
 
 def write_compiled(folder: str | None = None) -> list[str]:
@@ -131,6 +148,7 @@ def write_compiled(folder: str | None = None) -> list[str]:
     wanted = [("defaults", framework, version) for framework, version in DEFAULT_VERSIONS.items()]
     head = "d98e8a64"
     wanted.append(("code-defaults", "primus-megatron", DEFAULT_VERSIONS["primus-megatron"]))
+    wanted += [("numbers", "megatron", "d3528a21"), ("numbers", "megatron", head)]
     wanted += [("defaults", "megatron", head), ("flags", "megatron", "d3528a21"), ("flags", "megatron", head)]
     for what, framework, version in wanted:
         name = f"{framework}-{what}-{version}.json"

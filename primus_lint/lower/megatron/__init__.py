@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.lower.megatron import adjust, attention, batch, experts, features, stages, turbo
 from primus_lint.lower.megatron.aliases import aliases
 from primus_lint.lower.megatron.build import build_run, vendor_of
-from primus_lint.lower.megatron.namespace import WRONG_KIND, Namespace
-from primus_lint.lower.megatron.tables import defaults, names_known
+from primus_lint.lower.megatron.namespace import NO_NUMBER, WRONG_KIND, Namespace
+from primus_lint.lower.megatron.tables import defaults, names_known, numbers
 
 assert attention and batch and experts and features and stages and turbo
 
@@ -77,8 +77,9 @@ def lower(
     """
     args: dict[str, Any] = dict(defaults(version, framework))
     known = names_known(version)
+    single = numbers(version)
     for key, value in section.values.items():
-        args[key] = value.value
+        args[key] = NO_NUMBER if isinstance(value.value, (list, tuple, dict)) and key in single else value.value
         if key not in known and framework == "megatron":  # Primus knows arguments by their own names only
             dest = aliases(version).get(key)
             if dest is not None and dest not in section.values:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from primus_lint.formula import maximum
-from primus_lint.lower.megatron.namespace import Namespace, derived
+from primus_lint.lower.megatron.namespace import Namespace, countable, derived
 
 _TP = "tensor_model_parallel_size"
 _PP = "pipeline_model_parallel_size"
@@ -30,7 +30,9 @@ def batch_sizes(v: Namespace) -> tuple[Any, ...]:
         return (v["gbs"],)
     if v["ramp_problem"]:
         raise ValueError(v["ramp_problem"])
-    return tuple(range(int(ramp[0]), v["gbs"] + 1, int(ramp[1])))
+    steps_of_ramp = range(int(ramp[0]), v["gbs"] + 1, int(ramp[1]))
+    countable(len(steps_of_ramp))
+    return tuple(steps_of_ramp)
 
 
 @derived("rampup_batch_size")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from primus_lint.lower.megatron.namespace import Namespace, derived, evaluate_pattern
+from primus_lint.lower.megatron.namespace import Namespace, countable, derived, evaluate_pattern
 
 CONTEXT_TYPES = ("p2p", "a2a", "all_gather", "a2a+p2p")
 
@@ -91,7 +91,7 @@ def windowed_context_types(v: Namespace) -> list[Any]:
     """
     if v["window"] is None:
         return []
-    types, count = v["context_types"], v["num_layers"]
+    types, count = v["context_types"], countable(v["num_layers"])
     skip = v.get("window_attn_skip_freq")
     if isinstance(skip, str):
         skip = evaluate_pattern(skip)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from primus_lint.lower.megatron.namespace import countable
+
 SYMBOLS = {"d3528a21": "M*-E", "d98e8a64": "M*-EGD+"}
 
 
@@ -47,4 +49,4 @@ def unified(main: str | None, mtp: str | None, depths: int | None) -> str | None
     """The pattern with the old separate MTP pattern appended once per depth (nothing to append: `main`)."""
     if mtp is None or not depths or depths < 1 or (main is not None and "/" in main):
         return main
-    return (main or "") + "/" + "/".join([mtp] * depths)
+    return (main or "") + "/" + "/".join([mtp] * countable(depths))

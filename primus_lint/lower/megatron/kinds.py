@@ -14,13 +14,24 @@ SIZES = (
 )  # fmt: skip
 # Numbers that may be unset. As text (`1e3`, "2"), lists or dates they leave no recipe.
 NUMBERS = (
+    "cpu_offloading_num_layers", "hidden_dropout", "attention_dropout", "optimizer_offload_fraction", "moe_latent_size",
     "max_position_embeddings", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "moe_expert_capacity_factor",
     "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage",
     "microbatch_group_size_per_vp_stage",
     "data_parallel_replicate_degree", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
     "turbo_sync_free_moe_stage", "turbo_deepep_num_cu", "ffn_hidden_size", "kv_channels",
 )  # fmt: skip
-WHOLE = ("ddp_bucket_size", "ddp_num_buckets", "mtp_num_layers", "num_distributed_optimizer_instances", "vocab_size", "num_experts", "global_batch_size", "recompute_num_layers", "moe_router_topk")
+WHOLE = (
+    "ddp_bucket_size",
+    "ddp_num_buckets",
+    "mtp_num_layers",
+    "num_distributed_optimizer_instances",
+    "vocab_size",
+    "num_experts",
+    "global_batch_size",
+    "recompute_num_layers",
+    "moe_router_topk",
+)
 TEXTS = (
     "moe_router_dtype", "recompute_granularity", "recompute_method", "fp8", "fp8_recipe", "fp4", "fp4_recipe",
     "normalization", "position_embedding_type", "optimizer", "transformer_impl", "moe_token_dispatcher_type",
@@ -49,4 +60,4 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) or hasattr(value, "dtype")
+    return (isinstance(value, (int, float)) and abs(value) < LARGEST) or hasattr(value, "dtype")

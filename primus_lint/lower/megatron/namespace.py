@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import lcm, round_up, where
+from primus_lint.ir.layout import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,23 @@ _ETP = "expert_tensor_parallel_size"
 
 # What a value of a wrong kind raises where it is calculated with; the key rules report the value itself.
 WRONG_KIND = (TypeError, KeyError, ZeroDivisionError, ValueError, IndexError, AttributeError, OverflowError)
+
+
+class NoNumber:
+    """Stands where a number belongs and the recipe has a list or a mapping: every calculation with it is undecided."""
+
+    def __repr__(self) -> str:
+        return "no number"
+
+
+NO_NUMBER = NoNumber()
+
+
+def countable(number: int) -> int:
+    """A number that something is listed for. Raises ValueError (undecided) when it is absurdly large."""
+    if number > MOST:
+        raise ValueError(f"{number} is too many to list")
+    return number
 
 
 class Namespace(dict[str, Any]):
@@ -257,7 +275,7 @@ def qkv_width(v: Namespace) -> Any:
 @derived("moe_layer_freq", "num_layers", "num_experts")
 def moe_layers(v: Namespace) -> tuple[bool, ...] | None:
     """For each decoder layer whether it is a mixture of experts; None when the pattern is illegal."""
-    count = v["num_layers"]
+    count = countable(v["num_layers"])
     if v["num_experts"] is None:
         return tuple([False] * count)
     pattern = v["moe_layer_freq"]

@@ -22,6 +22,11 @@ def names_known(version: str) -> dict[str, Any]:
     return tables.defaults("megatron", key_table(version))
 
 
+def numbers(version: str) -> frozenset[str]:
+    """Arguments that hold one number."""
+    return tables.numbers(key_table(version))
+
+
 @cache
 def defaults(version: str, framework: str = "megatron") -> dict[str, Any]:
     """Key -> default value as the parsed namespace has it; a key of another version only is None.
