@@ -78,7 +78,8 @@ def _table(rows: list[effect.Effect]) -> str:
     for row in rows:
         cells = (row.problem, "") if row.problem else (row.memory(), row.speed())
         lines.append((row.label, cells[0].replace("|", "\\|"), cells[1]))
-    widths = [min(max(len(line[column]) for line in lines), 48) for column in range(3)]
+    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    widths[1] = min(widths[1], 48)  # a long message may stick out
     lines.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2]))
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
