@@ -1,0 +1,132 @@
+"""Write the table of docs/accuracy.md on time from the figures of the validation command.
+
+    python -m tests.validation ground-truth --json FIGURES.json
+    python -m tools.accuracy FIGURES.json
+
+Replaces what stands between `<!-- time -->` and `<!-- /time -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
+WITHIN = (0.05, 0.10, 0.20, 0.50)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    figures = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(put(text, "time", time_section(figures)), encoding="utf-8")
+    return 0
+
+
+def put(page: str, name: str, block: str) -> str:
+    """The page with a new block between the marks of `name`. Raises ValueError when it has none."""
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if start not in page or end not in page:
+        raise ValueError(f"the page has no {start} ... {end}")
+    return page[: page.index(start) + len(start)] + "\n\n" + block.strip() + "\n\n" + page[page.index(end) :]
+
+
+def time_section(figures: dict[str, Any]) -> str:
+    """Headline, sources with everything stated, sources with something unstated, abstentions, the blog's rows."""
+    rows = [row for row in figures["rows"] if "error" in row]
+    complete = [abs(row["error"]) for row in rows if row["complete"]]
+    lines = [headline(figures, complete), "", *complete_table(figures), "", *incomplete_table(figures), ""]
+    lines += abstentions(figures["abstained"])
+    lines += ["", *blog(figures["assumed"])]
+    return "\n".join(lines)
+
+
+def headline(figures: dict[str, Any], errors: list[float]) -> str:
+    within = ", ".join(
+        f"{sum(error <= limit for error in errors) / len(errors):.0%} within {limit:.0%}" for limit in WITHIN
+    )
+    band = sum(row["band_holds"] for row in figures["rows"] if row.get("complete") and "error" in row) / len(errors)
+    return (
+        f"**{len(errors)} published runs state everything: mean error {figures['speed_mape_complete']:.1%}, median "
+        f"{figures['speed_median_complete']:.1%}, bias {figures['speed_bias']:+.1%}** (positive: projected too fast); {within}. "
+        f"The band holds {band:.0%} of them. After one run of a source and device has set the compute factor, the others of "
+        f"that source and device ({figures['speed_n_calibrated']}) are off by {figures['speed_mape_calibrated']:.1%}. "
+        f"Recipes of one model on the same devices are ranked with a median Kendall tau of {figures['tau_median']:.2f} over "
+        f"{figures['tau_groups']} groups."
+    )
+
+
+def complete_table(figures: dict[str, Any]) -> list[str]:
+    lines = [
+        "| source | runs | blind: mean error | median | bias | in band | today's kernels | after one run | tau (groups) |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for source, entry in figures["by_source"].items():
+        one = entry["complete"]
+        if not one["n"]:
+            continue
+        found = [tau for _, tau in entry["tau"].values()]
+        tau = f"{median(found):.2f} ({len(found)})" if found else ""
+        after = entry["calibrated"]
+        lines.append(
+            f"| {source} | {one['n']} | {one['mape']:.1%} | {one['median']:.1%} | {one['bias']:+.1%} | {one['in_band']:.0%} "
+            f"| {entry['newest']['mape']:.1%} | {format(after['mape'], '.1%') if after['n'] else ''} | {tau} |"
+        )
+    return lines
+
+
+def incomplete_table(figures: dict[str, Any]) -> list[str]:
+    lines = [
+        "Runs that leave something unstated which matters, recomputation in most cases (taken as none here):",
+        "",
+        "| source | runs | mean error | median | bias | tau (groups) |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for source, entry in figures["by_source"].items():
+        other = entry["incomplete"]
+        if not other["n"]:
+            continue
+        found = [tau for _, tau in entry["tau"].values()]
+        tau = f"{median(found):.2f} ({len(found)})" if found and not entry["complete"]["n"] else ""
+        lines.append(
+            f"| {source} | {other['n']} | {other['mape']:.1%} | {other['median']:.1%} | {other['bias']:+.1%} | {tau} |"
+        )
+    return lines
+
+
+def abstentions(abstained: dict[str, int]) -> list[str]:
+    """Reasons with their counts; the unknown shapes of single models in one line."""
+    merged: dict[str, int] = {}
+    for reason, count in abstained.items():
+        name = "model without a known shape" if re.match("model .* has no known shape", reason) else reason
+        name = "degrees, batch or sequence not stated" if name.startswith("not stated") else name
+        merged[name] = merged.get(name, 0) + count
+    listed = ", ".join(f"{reason} ({count})" for reason, count in sorted(merged.items(), key=lambda item: -item[1]))
+    return [f"Abstained: {listed}."]
+
+
+def blog(assumed: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "The Llama runs of the Primus projection blog state neither global batch nor recomputation; taken as in the shipped",
+        "recipes of the same models (interval: 1 to 16 micro-batches, none to full recomputation):",
+        "",
+        "| run | measured tokens/s/GPU | projected | error | interval |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for one in assumed:
+        low, high = one["interval"]
+        lines.append(
+            f"| {one['model']} {one['precision']}, {one['gpus']} GPUs | {one['measured']:,.0f} | {one['projected']:,.0f} | "
+            f"{one['error']:+.1%} | {low:,.0f} to {high:,.0f} |"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
