@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum
+from primus_lint.ir.record import replace
 from primus_lint.projection import cost, shapes
 from primus_lint.projection.project import project_on
 
@@ -60,3 +61,11 @@ def straddle_price_s(run: Run, projection: Projection, accelerator: Accelerator,
     together = project_on(run, device)
     kinds = (cost.TP, cost.CP, cost.EP)
     return sum(projection.breakdown_s[kind] - together.breakdown_s[kind] for kind in kinds)
+
+
+def with_assembly_backward_s(run: Run, accelerator: Accelerator, node: NodeType | None = None) -> Any:
+    """Seconds of a step if NVTE_CK_USES_BWD_V3 were 1."""
+    from primus_lint.projection.device import Device
+
+    other = replace(run, args={**run.args, "env_NVTE_CK_USES_BWD_V3": "1"})
+    return project_on(other, Device(accelerator, node, other)).iteration_s

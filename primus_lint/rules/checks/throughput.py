@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from primus_lint.projection import Projection
     from primus_lint.rules.finding import Finding
 
-FEW_ROWS = 1024  # of an expert and micro-batch; H100's fused experts reach 20 % of peak at 64-256, 48 % at 256-1k, 70 % above
+FEW_ROWS = (
+    1024  # of an expert and micro-batch; H100's fused experts reach 20 % of peak at 64-256, 48 % at 256-1k, 70 % above
+)
 UNEVEN = 0.10  # busy time of the slowest pipeline rank over the mean
 WORTH = 0.02  # a suggestion must gain two percent: less drowns in the spread of repeated runs
 
@@ -126,7 +128,9 @@ def micro_batch_small(subject: Subject, run: Run, rule: dict[str, Any]) -> Itera
     yield _finding(subject, rule, message, ("micro_batch_size",), outcome.changes, f"use micro_batch_size {size * 2}")
 
 
-def few_tokens_per_expert(subject: Subject, run: Run, projection: Projection, rule: dict[str, Any]) -> Iterator[Finding]:
+def few_tokens_per_expert(
+    subject: Subject, run: Run, projection: Projection, rule: dict[str, Any]
+) -> Iterator[Finding]:
     """Experts see so few rows that their weights are read for little work; a larger expert-parallel group feeds them."""
     from primus_lint.projection import facts
 
@@ -213,7 +217,9 @@ def unaligned_products(subject: Subject, run: Run, rule: dict[str, Any]) -> Iter
     if not odd:
         return
     sizes = ", ".join(f"{size} ({size - size % wide or wide} or {size - size % wide + wide})" for size in odd)
-    message = f"matrices of a rank have sides of {sizes} elements: only multiples of {wide} (16 bytes) run at full speed"
+    message = (
+        f"matrices of a rank have sides of {sizes} elements: only multiples of {wide} (16 bytes) run at full speed"
+    )
     keys = ("ffn_hidden_size", "moe_ffn_hidden_size", "kv_channels", "hidden_size", "tensor_model_parallel_size")
     yield make(rule, subject.lowered, message, tuple(key for key in keys if run.args.get(key) is not None))
 
@@ -282,6 +288,24 @@ def expert_overlap_off(subject: Subject, run: Run, projection: Projection, rule:
     )
     yield _finding(subject, rule, message, ("overlap_moe_expert_parallel_comm", "expert_model_parallel_size"),
                    outcome.changes, "overlap the exchange of tokens")  # fmt: skip
+
+
+def slow_attention_backward(
+    subject: Subject, run: Run, projection: Projection, rule: dict[str, Any]
+) -> Iterator[Finding]:
+    """The environment denies TransformerEngine the assembly kernel of attention's backward."""
+    from primus_lint.projection import facts
+
+    if run.args.get("env_NVTE_CK_USES_BWD_V3") != "0" or run.kernels.turbo_attention or subject.accelerator is None:
+        return
+    gain = float(projection.iteration_s) / float(facts.with_assembly_backward_s(run, subject.accelerator)) - 1
+    if gain < 2 * WORTH:
+        return
+    message = (
+        "NVTE_CK_USES_BWD_V3=0 leaves the backward of attention a composable-kernel version: 1, or Primus-Turbo's attention, "
+        f"gains about {gain:.0%} tokens/s"
+    )
+    yield make(rule, subject.lowered, message, ("use_turbo_attention",))
 
 
 def _what_if(subject: Subject, changes: dict[str, Any]) -> Any:
