@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.validation import ground_truth
-from tests.validation.ground_truth_figures import kendall_tau
+from tests.validation.ground_truth_figures import kendall_tau, summary
 from tests.validation.ground_truth_rows import build
+from tools import accuracy
 
 COLUMNS = [
     "id",
@@ -121,3 +122,20 @@ def test_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert figures["speed_incomplete"]["n"] == 1
     interval = figures["rows"][-1]["interval"]
     assert interval[0] < interval[1]  # full recomputation is slower than none
+
+
+def test_the_page_on_accuracy_gets_its_tables() -> None:
+    row = {
+        "source": "A", "group": ("A", "m", "g", "8"), "missing": [], "complete": True, "unit": "tokens/s/GPU", "measured": 100.0,
+        "projected": 110.0, "error": 0.1, "newest_error": 0.1, "calibrated_error": 0.02, "band_holds": True,
+    }  # fmt: skip
+    rows = [dict(row, measured=100.0 + step, projected=110.0 + step) for step in range(3)]
+    rows.append({"source": "A", "group": (), "missing": ["mbs"], "abstained": "not stated: mbs"})
+    figures = {**summary(rows), "assumed": []}
+    page = accuracy.put("before\n<!-- time -->\nstale\n<!-- /time -->\nafter", "time", accuracy.time_section(figures))
+    assert "stale" not in page
+    assert page.startswith("before\n<!-- time -->\n\n**3 published runs state everything: mean error 10.0%")
+    assert "| A | 3 | 10.0% | 10.0% | +10.0% | 100% | 10.0% | 2.0% | 1.00 (1) |" in page
+    assert "degrees, batch or sequence not stated (1)" in page
+    with pytest.raises(ValueError, match="no <!-- time -->"):
+        accuracy.put("nothing", "time", "block")
