@@ -86,3 +86,29 @@ def titan_recompute_without_need(
     )
     fix = Fix("recompute nothing", "safe", (Change("set", "activation_checkpoint.mode", "none"),))
     yield make(rule, subject.lowered, message, ("activation_checkpoint.mode",), fixes=(fix,))
+
+
+def host_memory_full(
+    subject: Subject, ledger: Ledger, accelerator: Accelerator, rule: dict[str, Any]
+) -> Iterator[Finding]:
+    """What the ranks of one node keep on the host is more than its memory."""
+    from primus_lint.hardware import node_type
+
+    world_size, local = subject.target.world_size, subject.target.gpus_per_node
+    node = node_type(accelerator.name, local)
+    if node is None or node.host_memory_bytes is None or world_size is None:
+        return
+    capacity = node.host_memory_bytes
+    # some node has at least the mean; a stage that fills nodes by itself fills one with its own ranks
+    needs = [sum(rank.host_bytes * rank.count for rank in ledger.ranks) * min(local, world_size) // world_size]
+    needs += [rank.host_bytes * local for rank in ledger.ranks if rank.count >= 2 * local]
+    if max(needs) <= capacity:
+        return
+    names = subject.lowered.namespace
+    message = (
+        f"a node's ranks keep {gib(max(needs))} on the host, and a node ({node.name}) has {gib(capacity)}: "
+        "the run is killed when the optimizer is built or first steps"
+    )
+    fraction = names.get("optimizer_offload_fraction")
+    keys = ("optimizer_offload_fraction", "optimizer_cpu_offload") if fraction else ("cpu_offloading_num_layers",)
+    yield make(rule, subject.lowered, message, keys)
