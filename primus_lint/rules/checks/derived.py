@@ -106,7 +106,7 @@ def host_memory_full(
         return
     names = subject.lowered.namespace
     message = (
-        f"a node's ranks keep {gib(max(needs))} on the host, and a node ({node.name}) has {gib(capacity)}: "
+        f"a node's ranks keep {gib(max(needs))} on the host, and a node ({node.name}) usually has {gib(capacity)}: "
         "the run is killed when the optimizer is built or first steps"
     )
     fraction = names.get("optimizer_offload_fraction")
