@@ -65,7 +65,8 @@ def candidates(names: Namespace, limit: int) -> list[int]:
     step = rest * (ranks // gcd(ranks, names["cp"] * names["tp"]))
     batch, local = names["training.global_batch_size"], names["training.local_batch_size"]
     if batch is None or batch < 0:
-        return list(range(step, limit + 1, step))
+        sizes = list(range(step, limit + 1, step))
+        return [1, *sizes] if rest == 1 < step and names["ep"] == 1 else sizes  # one rank asks nothing of experts
     each = local * names["dp_replicate"]
     if batch == 0 or batch % each:
         return []

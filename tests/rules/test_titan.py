@@ -1,0 +1,203 @@
+"""TorchTitan and Megatron-Bridge beyond the examples of their rules: names, versions, sizes, places in files, memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from primus_lint.evaluate import evaluate
+from primus_lint.ir.run import Target
+from primus_lint.lower import torchtitan
+from primus_lint.readers.batch import section_of
+from primus_lint.rules.engine import check
+from primus_lint.rules.worlds import legal_world_sizes
+from tests.rules.texts import check_text
+
+if TYPE_CHECKING:
+    from primus_lint.lower.megatron import Lowered
+
+LABELLED = Path(__file__).parents[1] / "lower" / "torchtitan" / "labelled.jsonl"
+
+
+def ask(args: dict[str, Any], world_size: int | None = 8, **fields: Any) -> dict[str, Any]:
+    target = {"world_size": world_size, "gpu": fields.pop("gpu", None)}
+    return evaluate({"framework": "torchtitan", "args": args, "target": target, **fields})
+
+
+def errors(answer: dict[str, Any]) -> list[str]:
+    assert answer["ok"], answer["error"]
+    return [finding["code"] for finding in answer["findings"] if finding["severity"] == "error"]
+
+
+def lowered(args: dict[str, Any], world_size: int | None) -> Lowered:
+    section = section_of({"args": args}, "torchtitan")
+    return torchtitan.lower(section, Target(None, world_size, 8), "v0.2.2", "torchtitan", {}, {})
+
+
+# ------------------------------------------------------------------------------------------------------------- names
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"model": {"name": "llama3", "flavor": "8B"}, "parallelism": {"tensor_parallel_degree": 16}},
+        {"model.name": "llama3", "model.flavor": "8B", "parallelism.tensor_parallel_degree": 16},
+        {"model": {"name": "llama3", "flavor": "8B"}, "parallelism.tensor_parallel_degree": 16},
+    ],
+)
+def test_nested_and_dotted_arguments_are_the_same(args: dict[str, Any]) -> None:
+    assert errors(ask(args, 16)) == ["P806"]
+
+
+@pytest.mark.parametrize("name", ["llama3/8B", "llama3_8B"])
+def test_models_by_flavor_and_by_name_of_the_table(name: str) -> None:
+    answer = ask({"activation_checkpoint.mode": "full"}, model=name, gpu="mi300x")
+    assert errors(answer) == []
+    assert answer["memory"]["fits"] is True
+    weights = sum(rank["items"]["weights"] * rank["count"] for rank in answer["memory"]["ranks"])
+    assert weights == 8_030_261_248 * 4  # fp32, sharded over all ranks
+
+
+@pytest.mark.parametrize("name", ["llama3/700B", "lama3/8B", "llama3.1-8b"])
+def test_an_unknown_model_is_no_verdict(name: str) -> None:
+    answer = ask({}, model=name)
+    assert not answer["ok"]
+    assert name in answer["error"]
+
+
+def test_expressions_read_keys_and_symbols() -> None:
+    names = lowered(
+        {"model.name": "llama3", "model.flavor": "8B", "parallelism.tensor_parallel_degree": 2}, 16
+    ).namespace
+    assert (names["tp"], names["dp_shard"], names["fsdp"], names["world_size"]) == (2, 8, 8, 16)
+    assert (names["heads"], names["groups"], names["layers"]) == (32, 8, 32)
+    assert names["training.seq_len"] == 2048  # TorchTitan's own default
+    assert names.depends_on_world("dp_shard")
+    assert not names.depends_on_world("tp")
+
+
+# ---------------------------------------------------------------------------------------------------------- versions
+def test_versions_have_rules_of_their_own() -> None:
+    args = {"parallelism.tensor_parallel_degree": 16}
+    by_version = {
+        version: errors(ask(args, 16, model="llama3/8B", version=version)) for version in (None, "v0.2.2", "b5bcd76c")
+    }
+    assert by_version == {None: ["P806"], "v0.2.2": ["P806"], "b5bcd76c": ["P807"]}
+
+
+def test_versions_of_another_framework_are_not_known() -> None:
+    answer = ask({}, model="llama3/8B", version="d3528a21")
+    assert not answer["ok"]
+    assert "v0.2.2" in answer["error"]
+
+
+# ------------------------------------------------------------------------------------------------------------- sizes
+RECIPES: list[tuple[dict[str, Any], list[int]]] = [
+    ({"parallelism.tensor_parallel_degree": 4, "training.global_batch_size": 24, "training.local_batch_size": 2},
+     [4, 8, 12, 16, 24, 48]),
+    ({"parallelism.data_parallel_shard_degree": 4, "parallelism.tensor_parallel_degree": 2}, [8]),
+    ({"parallelism.data_parallel_replicate_degree": 2, "training.global_batch_size": 16,
+      "training.local_batch_size": 1}, [2, 4, 8, 16]),
+    ({"parallelism.pipeline_parallel_degree": 2, "training.local_batch_size": 4, "training.global_batch_size": 8},
+     [2, 4]),
+    ({"parallelism.tensor_parallel_degree": 3}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "expected"), RECIPES)
+def test_legal_sizes_by_hand(args: dict[str, Any], expected: list[int]) -> None:
+    assert ask(args, None, model="llama3/8B")["legal_world_sizes"] == expected
+
+
+@pytest.mark.parametrize("number", range(0, 284, 12))
+def test_legal_sizes_against_the_engine_at_each_size(number: int) -> None:
+    case = json.loads(LABELLED.read_text(encoding="utf-8").splitlines()[number])
+    legal = [
+        size
+        for size in range(1, 65)
+        if not any(
+            finding.severity == "error" and finding.code[0] not in "MT"
+            for finding in check(lowered(case["args"], size))
+        )
+    ]
+    assert legal_world_sizes(lowered(case["args"], None), 64) == legal
+
+
+def test_nothing_is_refused_without_a_size_that_is_legal_at_one() -> None:
+    for line in LABELLED.read_text(encoding="utf-8").splitlines()[::3]:
+        case = json.loads(line)
+        if case["legal"]:
+            answer = evaluate(
+                {"framework": "torchtitan", "args": case["args"], "stack": {"torch": "2.13.0"}}, only="legality"
+            )
+            found = errors(answer)
+            if {"K801", "K802", "K803"} & set(found):  # the labels were made in code, past the command line
+                continue
+            assert not found, case
+            assert case["world_size"] in answer["legal_world_sizes"], case
+
+
+def test_experts_need_their_ranks_at_every_size() -> None:
+    args = {"parallelism.expert_parallel_degree": 8, "parallelism.tensor_parallel_degree": 2}
+    sizes = ask(args, None, model="deepseek_v3/16B")["legal_world_sizes"]
+    assert sizes[:3] == [8, 16, 24]
+    given = ask({**args, "parallelism.data_parallel_shard_degree": 2}, None, model="deepseek_v3/16B")
+    assert (errors(given), given["legal_world_sizes"]) == (["P805"], [])
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+def findings(text: str, folder: Path, **example: Any) -> list[Any]:
+    return check_text(text, {"framework": "torchtitan", **example}, folder).findings
+
+
+def test_a_finding_points_at_the_key(tmp_path: Path) -> None:
+    text = "training: {local_batch_size: 3}\nparallelism:\n  pipeline_parallel_degree: 5"
+    (found,) = [finding for finding in findings(text, tmp_path) if finding.code == "L808"]
+    assert found.place is not None
+    assert (found.place.line, found.place.column) == (11, 36)
+    assert "training.local_batch_size" in found.keys
+
+
+def test_an_unknown_key_is_said_once(tmp_path: Path) -> None:
+    found = [finding.code for finding in findings("training: {local_batch_sise: 4}", tmp_path)]
+    assert found.count("K101") == 1
+    assert not {"K801", "K802", "K803"} & set(found)  # Primus hands keys over in code: no command line refuses them
+
+
+def test_memory_points_at_batch_and_sequence(tmp_path: Path) -> None:
+    text = "training: {local_batch_size: 64, seq_len: 8192}"
+    (found,) = [f for f in findings(text, tmp_path, world_size=8, gpu="mi300x") if f.code == "M101"]
+    assert found.keys[:2] == ("training.local_batch_size", "training.seq_len")
+    assert found.place is not None
+    assert found.place.line == 11
+
+
+def test_memory_that_is_not_modelled_gives_its_reason(tmp_path: Path) -> None:
+    text = "parallelism: {context_parallel_degree: 2}"
+    (subject,) = check_text(text, {"framework": "torchtitan", "world_size": 8, "gpu": "mi300x"}, tmp_path).subjects
+    assert subject.ledger is None
+    assert any("context parallel" in reason for reason in subject.not_modelled)
+    assert ask({"parallelism.context_parallel_degree": 2}, model="llama3/8B", gpu="mi300x")["memory"] is None
+
+
+# ------------------------------------------------------------------------------------------------------------ bridge
+def bridge(args: dict[str, Any], world_size: int | None = 8) -> dict[str, Any]:
+    return evaluate({"framework": "megatron_bridge", "args": args, "target": {"world_size": world_size}})
+
+
+QWEN = {"recipe": "qwen.qwen3", "flavor": "qwen3_8b_pretrain_config"}
+
+
+def test_bridge_recipes_have_the_degrees_of_their_function() -> None:
+    assert errors(bridge({**QWEN, "tensor_model_parallel_size": 3}, 6)) == ["P902"]
+    assert bridge({**QWEN, "tensor_model_parallel_size": 2, "global_batch_size": 8, "micro_batch_size": 1}, None)[
+        "legal_world_sizes"
+    ] == [2, 4, 8, 16]
+
+
+def test_bridge_recipes_of_unknown_degrees_have_no_verdict() -> None:
+    answer = bridge({"recipe": "my.recipes", "flavor": "mine"}, None)
+    assert answer["ok"]
+    assert answer["legal_world_sizes"] is None
+    assert answer["legal"] is None
