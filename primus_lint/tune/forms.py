@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.tune.keys import RECOMPUTE_KEYS
+from primus_lint.tune.keys import NUMBER, RECOMPUTE_KEYS
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Run
@@ -34,7 +34,14 @@ def forms(run: Run, given: dict[str, Any], chunks: tuple[int, ...]) -> list[tupl
     if run.kernels.cuda_graphs == "none":
         for modules in module_lists(run):
             found.append(({**none, "recompute_granularity": "selective", "recompute_modules": modules}, []))
-    return [(form, numbers) for index, (form, numbers) in enumerate(found) if index == 0 or form != own]
+    out = [found[0]]
+    for form, numbers in found[1:]:
+        if not numbers and form != own:
+            out.append((form, numbers))
+        left = [number for number in numbers if {**form, NUMBER: number} != own]
+        if left:
+            out.append((form, left))
+    return out
 
 
 def module_lists(run: Run) -> list[list[str]]:

@@ -129,9 +129,16 @@ class Shape:
 
 
 class Evaluator:
-    """The array forms for one recipe on one device. `excused` are codes of errors that no tuned key can cure."""
+    """The array forms for one recipe on one device. `excused` are codes of errors that no tuned key can cure; rules that
+    read `form_keys` (what the forms of a base say) are kept apart."""
 
-    def __init__(self, subject: Subject, accelerator: Accelerator, excused: frozenset[str]) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        accelerator: Accelerator,
+        excused: frozenset[str],
+        form_keys: frozenset[str] = frozenset(RECOMPUTE_KEYS),
+    ) -> None:
         self.subject = subject
         self.accelerator = accelerator
         self.given = dict(subject.lowered.namespace.given)
@@ -142,8 +149,8 @@ class Evaluator:
             for entry in catalogue.applicable(lowered.framework, subject.version, "array")
             if entry.function is not None and entry.severity == "error" and entry.code not in excused
         ]
-        self.about_recompute = [entry for entry in entries if _about_recompute(entry)]
-        self.others = [entry for entry in entries if not _about_recompute(entry)]
+        self.about_forms = [entry for entry in entries if _about(entry, form_keys)]
+        self.others = [entry for entry in entries if not _about(entry, form_keys)]
         self.undecided: set[str] = set()  # rules whose array form could not decide: left to the exact rescoring
 
     def names(self, keys: dict[str, Any], columns: Columns) -> Any:
@@ -206,10 +213,10 @@ class Evaluator:
         return np.broadcast_to(account.device_bytes[1], shape)
 
 
-def _about_recompute(entry: Entry) -> bool:
-    """Whether a rule reads the form of recomputation."""
+def _about(entry: Entry, form_keys: frozenset[str]) -> bool:
+    """Whether a rule reads what a form says."""
     for name in entry.names:
         base = name.removeprefix("given_")
-        if set(KEYS_OF.get(base, (base,))) & set(RECOMPUTE_KEYS) or base.startswith("recompute"):
+        if set(KEYS_OF.get(base, (base,))) & form_keys or base.startswith("recompute"):
             return True
     return False

@@ -23,7 +23,7 @@ from primus_lint.tune.objective import Objective
 from primus_lint.tune.records import Elements, Found
 from primus_lint.tune.rescore import Candidate, pick, rescore
 from primus_lint.tune.space import Base, Pins, Space
-from primus_lint.tune.switches import improvements
+from primus_lint.tune.switches import accelerations, improvements
 from primus_lint.tune.what_if import with_changes
 
 if TYPE_CHECKING:
@@ -95,7 +95,6 @@ class Search:
         self.subject = subject
         self.accelerator = accelerator
         self.excused = unrelated_errors(subject)
-        self.evaluator = Evaluator(subject, accelerator, self.excused)
         capacity = accelerator.visible_hbm_bytes * (1 - min_headroom)
         self.own = rescore(subject, capacity, {}, self.excused)
         self.objective = Objective(kind, capacity, self.own.iteration_s if self.own is not None else float("inf"))
@@ -103,24 +102,25 @@ class Search:
             self.objective.reach = reach
         if self.own is not None:
             self.objective.found(self.objective.primary(self.own.iteration_s, 0, self.own.peak_bytes))
-        given = self.evaluator.given
-        always = {} if kind == "minimal" else self._always(pins)
-        self.space = Space(subject.run, given, accelerator, pins, always)
+        given = dict(subject.lowered.namespace.given)
+        always = {} if kind == "minimal" else self._on(improvements(subject.run, given, pins), {})
+        first = {} if kind == "minimal" else self._on(accelerations(subject.run, given, pins), always)
+        self.evaluator = Evaluator(subject, accelerator, self.excused, frozenset((*RECOMPUTE_KEYS, *first)))
+        self.space = Space(subject.run, given, accelerator, pins, always, first)
         self.certificate = Certificate()
-        self.certificate.always = tuple(always)
+        self.certificate.always = (*always, *first)
         self.found: list[Found] = []
         self.shapes: dict[tuple[Axis, ...], Shape] = {}
         self.priced: dict[Any, dict[Any, Any]] = {}
         self.front = True
         self.without: dict[str, Any] = dict.fromkeys(RECOMPUTE_KEYS)
 
-    def _always(self, pins: Pins) -> dict[str, Any]:
-        """The improvements that break no rule that the recipe keeps."""
-        assert self.subject.run is not None
+    def _on(self, switches: list[dict[str, Any]], before: dict[str, Any]) -> dict[str, Any]:
+        """Those of some switches that break no rule that the recipe keeps, on top of others."""
         broken = {finding.code for finding in self.subject.conditions if finding.severity == "error"}
         chosen: dict[str, Any] = {}
-        for keys in improvements(self.subject.run, self.evaluator.given, pins):
-            other = with_changes(self.subject, {**chosen, **keys})
+        for keys in switches:
+            other = with_changes(self.subject, {**before, **chosen, **keys})
             if {finding.code for finding in other.conditions if finding.severity == "error"} <= broken:
                 chosen.update(keys)
         return chosen
@@ -213,13 +213,14 @@ class Search:
         if not len(indices):
             return
         elements = Elements.of(shape, indices)
-        priced: dict[Any, Any] = {}
+        prices: dict[bool, dict[Any, Any]] = {False: {}, True: {}}  # with and without the accelerations
         forms = list(self.space.forms(base))
         for position, (form, axis) in enumerate(forms):
-            fits = self.score({**base.keys, **form}, axis, elements, priced)
+            slower = any(key in form for key in self.space.given_up)
+            fits = self.score({**base.keys, **form}, axis, elements, prices[slower])
             if form == self.without and not self.front and fits is not None:
                 # what fits without recomputation need not be looked at with it
-                elements, priced = Elements.of(shape, elements.indices[~fits]), {}
+                elements, prices = Elements.of(shape, elements.indices[~fits]), {False: {}, True: {}}
                 left = sum(1 if later is None else len(later.rows) for _, later in forms[position + 1 :])
                 self.certificate.bounded += int(fits.sum()) * left
                 if not len(elements.indices):
@@ -238,7 +239,7 @@ class Search:
         changed = changed + sum(evaluator.given.get(key) != value for key, value in keys.items())
         shape = changed.shape
         names = evaluator.names(keys, columns)
-        keep = evaluator.legal(names, evaluator.about_recompute, shape, certificate.drop)
+        keep = evaluator.legal(names, evaluator.about_forms, shape, certificate.drop)
         certificate.slower += _take(keep, changed <= objective.changed_limit)
         if not keep.any():
             return None

@@ -148,7 +148,7 @@ def _fitting(evaluator: Evaluator, space: Space, base: Base, shape: Shape, capac
         if axis is not None:
             keys["recompute_num_layers"] = axis.rows[0][0]
         names = evaluator.names(keys, shape.columns)
-        legal = evaluator.legal(names, [*evaluator.others, *evaluator.about_recompute], shape.valid, _ignore)
+        legal = evaluator.legal(names, [*evaluator.others, *evaluator.about_forms], shape.valid, _ignore)
         if not legal.any():
             continue
         indices = np.flatnonzero(legal)

@@ -79,16 +79,23 @@ class Base(NamedTuple):
 class Space:
     """The space of one recipe at one world size. `given` are its arguments as asked for.
 
-    `always` are switches that are on in every candidate.
+    `always` are switches that are on in every candidate, `first` those that are on unless a form gives them up.
     """
 
     def __init__(
-        self, run: Run, given: dict[str, Any], accelerator: Accelerator, pins: Pins, always: dict[str, Any]
+        self,
+        run: Run,
+        given: dict[str, Any],
+        accelerator: Accelerator,
+        pins: Pins,
+        always: dict[str, Any],
+        first: dict[str, Any] | None = None,
     ) -> None:
         self.run = run
         self.given = given
         self.pins = Pins(pins.keys | frozen(run, given, pins), pins.limits, pins.unsafe)
-        self.always = always
+        self.always = {**always, **(first or {})}
+        self.given_up = {key: given.get(key) for key in first or {}}
         self.groups = alternatives(run, given, accelerator, self.pins)
         self.axes = axes(run, given, self.pins)
 
@@ -114,7 +121,14 @@ class Space:
                     yield Base({**keys, **self.always}, chosen, chunks)
 
     def forms(self, base: Base) -> Iterator[tuple[dict[str, Any], Axis | None]]:
-        """Forms of recomputation of a base, each with the axis of its counts (None without one)."""
+        """Forms of a base, each with the axis of its counts (None without one): the forms of recomputation, and all of
+        them again without the accelerations."""
+        recomputing = list(self._recomputing(base))
+        yield from recomputing
+        if self.given_up:
+            yield from (({**form, **self.given_up}, axis) for form, axis in recomputing)
+
+    def _recomputing(self, base: Base) -> Iterator[tuple[dict[str, Any], Axis | None]]:
         for form, numbers in forms(self.run, self.given, base.chunks):
             changed = [key for key, value in form.items() if self.given.get(key) != value]
             if numbers:

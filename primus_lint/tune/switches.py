@@ -1,7 +1,8 @@
 """Switches of the space that formulas cannot broadcast: each group is a list of alternatives, the recipe's own first.
 
-`alternatives` are crossed with the splits. `improvements` never cost time or memory in the model (tests hold them to
-it), so that they are switched on in every candidate at once instead of doubling the space.
+`alternatives` are crossed with the splits. `improvements` never cost time or memory in the model, so that they are on in
+every candidate instead of doubling the space; `accelerations` never cost time, so that they are given up only where they
+do not fit. Tests hold both to it.
 """
 
 from __future__ import annotations
@@ -29,36 +30,24 @@ def alternatives(run: Run, given: Keys, accelerator: Accelerator, pins: Pins) ->
     """Groups of alternatives; every alternative names only keys that differ from the recipe's own."""
     groups: list[list[Keys]] = [_sharding(run, given), _context(given)]
     if run.model.moe is not None:
-        groups += [_overlaps(run, given), _dispatchers(run, given)]
-    groups.append(_fp8(run, given, accelerator))
+        groups += [_overlaps(run, given), _dispatchers(run, given), _products(run, given)]
+    groups += [_fp8(run, given, accelerator), _states(run)]
     return [[{}, *_allowed(run, given, pins, group)] for group in groups]
 
 
 def improvements(run: Run, given: Keys, pins: Pins) -> list[Keys]:
     """Switches that never cost time or memory, and are off in the recipe."""
     found: list[Keys] = []
-    moe = run.model.moe
-    if moe is not None:
-        found.append({"moe_permute_fusion": True})
-        if given.get("enable_primus_turbo") and not run.kernels.turbo_grouped_gemm:
-            found.append(
-                {"moe_grouped_gemm": True, "use_turbo_grouped_gemm": True, "moe_use_legacy_grouped_gemm": False}
-            )
-        elif not moe.grouped_gemm:
-            found.append({"moe_grouped_gemm": True})
     if run.kernels.cross_entropy_fusion is None and run.kernels.implementation == "transformer_engine":
         found.append(dict(zip(LOSS_KEYS, (True, "te"), strict=True)))
-    if (
-        run.optimizer.name == "adam"
-        and run.optimizer.sharding == "distributed"
-        and run.precision.params_dtype == "bf16"
-    ):
-        if not run.optimizer.precision_aware:
-            moments = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}
-            found.append({"use_precision_aware_optimizer": True, **moments})
-        if run.precision.grads_dtype == "fp32":
-            found.append({"grad_reduce_in_bf16": True})
+    if run.precision.params_dtype == "bf16" and run.precision.grads_dtype == "fp32":
+        found.append({"grad_reduce_in_bf16": True})
     return _allowed(run, given, pins, found)
+
+
+def accelerations(run: Run, given: Keys, pins: Pins) -> list[Keys]:
+    """Switches that never cost time but may cost a little memory, and are off in the recipe."""
+    return _allowed(run, given, pins, [] if run.model.moe is None else [{"moe_permute_fusion": True}])
 
 
 def _allowed(run: Run, given: Keys, pins: Pins, group: Iterable[Keys]) -> list[Keys]:
@@ -107,6 +96,25 @@ def _dispatchers(run: Run, given: Keys) -> list[Keys]:
     if moe.dispatcher == "flex":
         return [NO_DEEPEP]
     return [{DISPATCHER: kind} for kind in ("alltoall", "allgather") if kind != moe.dispatcher] + [deepep]
+
+
+def _products(run: Run, given: Keys) -> list[Keys]:
+    """Grouped products of the experts. The legacy (CUTLASS) kernel is not proposed: its rate is not known."""
+    moe = run.model.moe
+    assert moe is not None
+    group: list[Keys] = [] if moe.grouped_gemm else [{"moe_grouped_gemm": True}]
+    if given.get("enable_primus_turbo") and not run.kernels.turbo_grouped_gemm:
+        turbo = {"moe_grouped_gemm": True, "use_turbo_grouped_gemm": True, "moe_use_legacy_grouped_gemm": False}
+        group.append(turbo)
+    return group
+
+
+def _states(run: Run) -> list[Keys]:
+    """Moments of the optimizer in half precision."""
+    optimizer = run.optimizer
+    if optimizer.name != "adam" or optimizer.sharding != "distributed" or optimizer.precision_aware:
+        return []
+    return [{"use_precision_aware_optimizer": True, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}]
 
 
 def _fp8(run: Run, given: Keys, accelerator: Accelerator) -> list[Keys]:
