@@ -10,7 +10,10 @@ COMMANDS = {
     "check": ("check", "Check files and directories (the default command)."),
     "fix": ("fix", "Repair and tune in place, print the diff."),
     "explain": ("explain", "Explain a rule, a key, or one value of a file (FILE:key), or the memory of a file."),
+    "tune": ("tune", "Search the best recipe, explain it and prove it."),
     "project": ("project", "Memory by pipeline rank and projected speed of a file."),
+    "measure": ("measure", "Measure a recipe's layers and collectives on this device, or import measurements."),
+    "calibrate": ("calibrate", "Fit the projection of a device to the log of a training run."),
     "batch": ("batch", "Evaluate recipes given as JSON lines."),
     "rules": ("rules", "List the rules."),
     "hardware": ("hardware", "Show the hardware database."),
@@ -24,6 +27,7 @@ FORMATS = (
     "text", "concise", "json", "sarif", "github", "gitlab", "junit", "markdown", "html", "trace",
 )  # fmt: skip
 BASELINE = ".primus-lint-baseline.json"
+OBJECTIVES = ("tokens", "memory-headroom", "cost")
 LEVELS = ("error", "warning", "info", "never")
 PROFILES = ("legal", "recommended", "all")
 
@@ -39,7 +43,7 @@ class Option(NamedTuple):
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     multiple: bool = False
-    default: float | None = None
+    default: float | str | None = None
     short: str | None = None
 
 
@@ -61,6 +65,9 @@ FIXING = (
     Option("--minimal", "minimal", "flag", "With --fix: the fewest changed keys instead of the fastest recipe."),
     Option("--min-gain", "min_gain", "number", "Percent that tuning must gain to rewrite.", default=3.0),
     Option("--keep", "keep", "text", "Keys (comma-separated) that --fix must not change.", "KEYS"),
+    Option("--limit", "limit", "text", "Values that a key may take.", "KEY=V1,V2", multiple=True),
+    Option("--objective", "objective", "choice", "What to look for.", choices=OBJECTIVES, default="tokens"),
+    Option("--min-headroom", "min_headroom", "number", "Percent of device memory to leave free."),
 )
 READING = (
     Option("--stdin-filename", "stdin_filename", "text", "The name of standard input (`-`).", "PATH"),
@@ -91,6 +98,19 @@ CHECK = (
     Option("--max-regression", "max_regression", "number", "With --base: percent of tokens/s to lose.", default=3.0),
 )
 FIX = (*TARGET, *FIXING, *READING)
+TUNE = (
+    *TARGET,
+    *(option for option in FIXING if option.dest not in ("diff", "no_tune")),
+    Option("--write", "write", "flag", "Write the recipes, as --fix does."),
+    Option("--json", "json", "flag", "Everything as JSON on standard output."),
+    Option("--jobs", "jobs", "count", "Files tuned at a time.", "N"),
+    Option("--reach", "reach", "number", "Front of speed against memory: percent slower than the best.", default=10.0),
+    Option("--price", "price", "number", "Price of a GPU-hour (or `gpu-hour-price` of the settings)."),
+    Option("--world-sizes", "world_sizes", "text", "Numbers of GPUs to compare; the cheapest is taken.", "N,N"),
+    Option("--what-if-unsafe", "what_if_unsafe", "flag", "Also say what --unsafe-fixes would add."),
+    Option("--budget", "budget", "number", "Seconds after which the scan ends with a gap."),
+    *READING[:3],
+)
 
 
 def spelled_out(words: list[str]) -> list[str]:

@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from primus_lint.measure.links import Links
 
 
-def single_kernel(run: Run) -> bool:
-    """Whether one kernel computes the products of all local experts (CUTLASS, Primus-Turbo), or a call for each."""
-    experts, kernels = run.model.moe, run.kernels
-    assert experts is not None
-    return experts.grouped_gemm and (experts.legacy_grouped_gemm or kernels.turbo_grouped_gemm)
-
-
 class Experts(nn.Module):
     """Router, local experts and shared experts: [.., hidden] -> [.., hidden]."""
 
@@ -34,7 +27,7 @@ class Experts(nn.Module):
         model, parallel = run.model, run.parallel
         experts = model.moe
         assert experts is not None
-        self.model, self.experts, self.batched = model, experts, single_kernel(run)
+        self.model, self.experts, self.batched = model, experts, shapes.single_kernel(run)
         routed = shapes.routing(experts, parallel, shapes.tokens(run))
         self.local = int(routed.experts)
         self.rows = max(int(routed.rows_per_expert), 1)

@@ -126,7 +126,9 @@ def optimizer(here: Here, name: str, dtype: str, sizes: list[int], budget_s: flo
     return timing.once(here, stepper(name, main, model), budget_s)
 
 
-def stepper(name: str, main: list[torch.nn.Parameter], model: list[torch.Tensor]) -> Callable[[], None]:
+def stepper(
+    name: str, main: list[torch.nn.Parameter], model: list[torch.Tensor], most_norm: float = 1.0
+) -> Callable[[], None]:
     """The optimizer step as a function: gradient norm, clipping, update, copy to the `model`, gradients zeroed in place."""
     made: torch.optim.Optimizer
     if name == "sgd":
@@ -135,7 +137,7 @@ def stepper(name: str, main: list[torch.nn.Parameter], model: list[torch.Tensor]
         made = torch.optim.AdamW(main, lr=1e-4, weight_decay=0.1, fused=True)
 
     def step() -> None:
-        torch.nn.utils.clip_grad_norm_(main, 1.0, foreach=True)
+        torch.nn.utils.clip_grad_norm_(main, most_norm, foreach=True)
         made.step()
         if model:
             torch._foreach_copy_(model, [parameter.detach() for parameter in main])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 # operation -> what its shape holds, and what its layout says
 #   gemm           m, n, k: [m,k] x [k,n] as multiplied; "TN" forward, "NN" input gradient, "NT" weight gradient (BLAS words)
-#   grouped_gemm   groups, m, n, k of the forward (m rows a group); the same three layouts
+#   grouped_gemm   groups, m, n, k of the forward (m rows a group), calls (1, or one a group); the same three layouts
 #   attention      batch, heads, kv_heads, seq, dim_qk, dim_v; "causal forward", "causal backward"
 #   memory         bytes read and written; "elementwise"
 #   optimizer      elements updated; the optimizer's name

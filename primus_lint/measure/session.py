@@ -7,10 +7,9 @@ import gc
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.measure import kernels, parts
-from primus_lint.measure.experts import single_kernel
 from primus_lint.measure.plan import Plan, layer_shape, layer_weights
 from primus_lint.measure.records import Measurement
-from primus_lint.projection import compute
+from primus_lint.projection import compute, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,7 +120,7 @@ def _product(here: Here, run: Run, gemm: Any, budget_s: float) -> list[Job]:
             continue
         groups = round(gemm.groups)
         shape = {"groups": groups, "m": round(gemm.m), "n": round(gemm.n), "k": round(gemm.k)}
-        shape["calls"] = 1 if single_kernel(run) else groups
+        shape["calls"] = 1 if shapes.single_kernel(run) else groups
         one = _grouped(here, dtype, layout, groups, (m, n, k), shape["calls"] == 1, budget_s)
         found.append(Job("grouped_gemm", dtype, shape, f"{groups} of {label}", one))
     return found

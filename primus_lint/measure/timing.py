@@ -47,7 +47,6 @@ def phases(here: Here, steps: Sequence[Callable[[], Any]], budget_s: float) -> l
     The first rounds warm up (allocator, kernel choice, clocks) and are not counted. Events on the device's own stream time
     a GPU, so that the launches of the host overlap as they do in training; a CPU is timed by the wall clock.
     """
-    clock = _Events(here) if here.kind == "cuda" else _Wall()
     started = time.perf_counter()
     rounds = 0
     while rounds < WARM_UP or (time.perf_counter() - started < budget_s / 5 and rounds < MOST):
@@ -56,7 +55,12 @@ def phases(here: Here, steps: Sequence[Callable[[], Any]], budget_s: float) -> l
         rounds += 1
         here.synchronize()
     each = (time.perf_counter() - started) / rounds
-    count = round(min(max(budget_s / max(each, 1e-9), LEAST), MOST))
+    return repeated(here, steps, round(min(max(budget_s / max(each, 1e-9), LEAST), MOST)))
+
+
+def repeated(here: Here, steps: Sequence[Callable[[], Any]], count: int) -> list[Timed]:
+    """Seconds of every step in `count` rounds, without warming up."""
+    clock = _Events(here) if here.kind == "cuda" else _Wall()
     for _ in range(count):
         clock.mark()
         for step in steps:

@@ -109,11 +109,7 @@ def linear(context: Context, gemm: Gemm) -> Block:
 def _calls(context: Context, gemm: Gemm) -> Any:
     """Kernels that the host launches for one product: TransformerEngine's grouped product is a call per expert, the
     CUTLASS (legacy) and Primus-Turbo ones are a single kernel."""
-    kernels, experts = context.run.kernels, context.run.model.moe
-    if not gemm.is_grouped or experts is None:
-        return 1
-    single = (experts.legacy_grouped_gemm or kernels.turbo_grouped_gemm) and experts.grouped_gemm
-    return 1 if single else gemm.groups
+    return 1 if not gemm.is_grouped or shapes.single_kernel(context.run) else gemm.groups
 
 
 def products(context: Context, gemms: list[Gemm]) -> Block:

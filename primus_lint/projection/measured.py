@@ -11,7 +11,7 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import where
+from primus_lint.formula import minimum, where
 from primus_lint.hardware import rates
 from primus_lint.hardware.rates import Seconds
 from primus_lint.measure.records import LAYERS, LAYOUT_OF_PASS
@@ -89,15 +89,15 @@ class Measured:
         self.curves: dict[str, dict[tuple[int, int], list[Measurement]]] = {}
         self.layers = {kind: self.rows[kind] for kind in LAYERS if kind in self.rows}
 
-    def products(self, gemm: Gemm, dtype: str, modelled: list[Seconds]) -> list[Seconds]:
-        """Forward, dgrad and wgrad of a product, corrected by what was measured."""
+    def products(self, gemm: Gemm, dtype: str, single: bool, modelled: list[Seconds]) -> list[Seconds]:
+        """Forward, dgrad and wgrad of a product, corrected by what was measured. `single`: experts run in one kernel."""
         grouped = gemm.is_grouped
         operation = "grouped_gemm" if grouped else "gemm"
         if operation not in self.rows:
             return modelled
         found = []
         for op, seconds in zip(PASSES, modelled, strict=True):
-            table = self._table((operation, dtype, op), seconds)
+            table = self._table((operation, dtype, op, *((single,) if grouped else ())), seconds)
             if table is None:
                 found.append(seconds)
                 continue
@@ -149,7 +149,8 @@ class Measured:
             rows = sorted(rows, key=lambda row: row.shape["bytes"])
             sizes = [float(row.shape["bytes"]) for row in rows]
             time_s = where(here, curve_at(sizes, [row.median_s for row in rows], volume_bytes), time_s)
-            spread = where(here, max(row.spread for row in rows), spread)
+            spreads = [max(row.spread, 1e-6) for row in rows]
+            spread = where(here, curve_at(sizes, spreads, minimum(volume_bytes, sizes[-1])), spread)
         if isinstance(time_s, float) and time_s != time_s:
             return None
         return Seconds(time_s, 1 / (1 + spread), 1 + spread, EXACT)
@@ -178,10 +179,11 @@ class Measured:
                 found.append(((m, n, k), row.median_s / model, row.spread))
         return found
 
-    def grouped_rows(self, dtype: str, op: str) -> list[Any]:
+    def grouped_rows(self, dtype: str, op: str, single: bool) -> list[Any]:
         found = []
         for row in self.rows["grouped_gemm"]:
-            if row.dtype == dtype and row.layout == LAYOUT_OF_PASS[op]:
+            calls = 1 if single else row.shape["groups"]
+            if row.dtype == dtype and row.layout == LAYOUT_OF_PASS[op] and row.shape["calls"] == calls:
                 groups, m, n, k = (row.shape[name] for name in ("groups", "m", "n", "k"))
                 model = rates.grouped_gemm_time_s(self.accelerator, dtype, groups, m, n, k, op).time_s
                 found.append(((groups, m, n, k), row.median_s / model, row.spread))

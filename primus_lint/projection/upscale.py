@@ -128,21 +128,21 @@ def _by_shape(rows: list[Measurement]) -> dict[tuple[str, str], dict[str, Measur
 
 
 def _same_facts(shape: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    ignored = {*DEGREES, "communication"}
+    ignored = {*DEGREES, "num_experts", "communication"}
     return all(shape.get(key) == wanted.get(key) for key in {*shape, *wanted} - ignored)
 
 
 def _distance(shape: dict[str, Any], wanted: dict[str, Any]) -> Any:
-    """How far the degrees lie apart: the sum of |log2| of their ratios."""
+    """How far the degrees lie apart: the sum of |log2| of their ratios; of the experts, of their number on a rank."""
     total: Any = 0.0
     for key in DEGREES:
-        if key in wanted and key in shape:
-            step = (
-                log2((wanted[key] + 1.0) / (shape[key] + 1.0))
-                if key == "sequence_parallel"
-                else log2(wanted[key] * 1.0 / shape[key])
-            )
-            total = total + abs(step)
+        if key in wanted and key in shape and key != "ep":
+            own, other = wanted[key], shape[key]
+            if key == "sequence_parallel":
+                own, other = own + 1, other + 1
+            total = total + abs(log2(own / other))
+    if "num_experts" in shape and "num_experts" in wanted:
+        total = total + abs(log2(wanted["num_experts"] / wanted["ep"] / (shape["num_experts"] / shape["ep"])))
     return total
 
 
@@ -171,7 +171,10 @@ def at_degrees(run: Run, shape: dict[str, Any]) -> Run:
         sequence_parallel=bool(shape["sequence_parallel"]),
     )
     batch = replace(run.batch, micro_batch_size=shape["micro_batch_size"], seq_length=shape["seq_length"])
-    return replace(run, parallel=parallel, batch=batch)
+    model = run.model
+    if model.moe is not None and "num_experts" in shape:
+        model = replace(model, moe=replace(model.moe, num_experts=shape["num_experts"]))
+    return replace(run, parallel=parallel, batch=batch, model=model)
 
 
 def _compare(rows: dict[str, Measurement], block: Block, distance: Any) -> Factor | None:
