@@ -1,11 +1,14 @@
 """The method end to end: measure one process, project two, train two, compare. Nothing is simulated on the truth side.
 
-    python -m tests.measure.live [--repeat 3] [--steps 5] [--seconds 1] [--json OUT]
+    python -m tests.measure.live [--repeat 3] [--steps 5] [--seconds 1] [--alone] [--json OUT]
 
 Once a repetition: the layers of the recipe are measured in one process (`primus-lint measure`, whole and as one of two
 tensor-parallel shares), the collectives by two; the step of three two-process runs is projected; the three are trained
 with gloo, and the median step (the first one left out) is compared. "tp carried" projects tensor parallelism from the whole
-layers alone, "simulated" the three from bare products, attention and memory traffic without any measured layer.
+layers alone, "simulated" the three from bare products, attention and memory traffic without any measured layer, "busy"
+the three from layers that two processes measured at the same time, as `measure` does under torchrun: caches and memory are
+then shared as they are in training. `--alone` gives every process a real-time priority (root), without which other work on
+the machine delays whoever wakes up from a collective.
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ import argparse
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from primus_lint.measure.records import LAYERS
 
 from .recipe import PLAIN, SIZES, WAYS, live_run
 
@@ -60,18 +66,23 @@ def together(words: list[str], store: Path, world: int) -> str:
     return said[0][0]
 
 
-def measure(store: Path, way: str, seconds: float, only: tuple[str, ...]) -> None:
+def measure(store: Path, way: str, seconds: float, only: tuple[str, ...], world: int = 1) -> None:
     words = ["-m", "primus_lint", "measure", "--model", "llama3-8b", "--device", "cpu", "--threads", "1"]
     for key, value in {**SIZES, **PLAIN, **WAYS[way]}.items():
         words += ["--set", f"{key}={str(value).lower()}"]
     for part in only:
         words += ["--only", part]
-    together([*words, "--seconds", str(seconds)], store, 1)
+    together([*words, "--seconds", str(seconds)], store, world)
 
 
 def measure_collectives(store: Path, seconds: float) -> None:
     words = ["-m", "primus_lint", "measure", "--device", "cpu", "--threads", "1", "--only", "collectives"]
     together([*words, "--seconds", str(seconds / 4)], store, 2)
+
+
+def forget(store: Path, operations: tuple[str, ...]) -> None:
+    with sqlite3.connect(store) as database:
+        database.executemany("DELETE FROM measurements WHERE operation = ?", [(operation,) for operation in operations])
 
 
 def device_in(store: Path) -> str:
@@ -108,17 +119,21 @@ def train(way: str, steps: int, store: Path) -> dict[str, Any]:
 
 def repetition(steps: int, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        whole, shares, bare = (Path(folder) / name for name in ("whole", "shares", "bare"))
+        whole, shares, bare, busy = (Path(folder) / name for name in ("whole", "shares", "bare", "busy"))
         measure(whole, "one", seconds, ("layers", "memory"))
         measure_collectives(whole, seconds)
-        shares.write_bytes(whole.read_bytes())
+        for copy in (shares, bare, busy):
+            copy.write_bytes(whole.read_bytes())
         measure(shares, "tp", seconds, ("layers",))
-        measure(bare, "one", seconds, ("products", "attention", "memory"))
+        forget(bare, LAYERS)
+        measure(bare, "one", seconds, ("products", "attention"))
         measure(bare, "tp", seconds, ("products", "attention"))
-        measure_collectives(bare, seconds)
+        measure(busy, "one", seconds, ("layers", "memory"), world=2)
+        measure(busy, "tp", seconds, ("layers",), world=2)
         projected = {way: project(shares, way) for way in ("one", *KINDS)}
         projected["tp carried"] = project(whole, "tp")
         projected.update({f"{way} simulated": project(bare, way) for way in KINDS})
+        projected.update({f"{way} busy": project(busy, way) for way in KINDS})
         trained = {way: train(way, steps, whole) for way in ("one", *KINDS)}
     rows = {}
     for name, projection in projected.items():
@@ -155,8 +170,11 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each measured time")
+    parser.add_argument("--alone", action="store_true", help="a real-time priority for every process")
     parser.add_argument("--json", dest="out")
     arguments = parser.parse_args()
+    if arguments.alone:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
     repetitions = []
     for number in range(arguments.repeat):
         repetitions.append(repetition(arguments.steps, arguments.seconds))
