@@ -30,8 +30,8 @@ META = frozenset(("trainer_class", "trainable", "sink_level", "file_sink_level",
 def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Keys that the framework does not know: a misspelling where a known key is near."""
     name = name_of(subject)
-    if name in ("", "megatron"):  # Megatron's parser has a rule of its own
-        return
+    if name in ("", "megatron") or (name == "torchtitan" and not subject.section.meta):
+        return  # the parsers of Megatron and of TorchTitan have rules of their own
     table = keys_of(subject)
     unsure = [key for key, _ in written(subject) if key not in table and not is_environment_name(key)]
     known = known_names(subject) if unsure else frozenset()
