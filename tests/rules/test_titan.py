@@ -165,6 +165,10 @@ def test_an_unknown_key_is_said_once(tmp_path: Path) -> None:
     assert not {"K801", "K802", "K803"} & set(found)  # Primus hands keys over in code: no command line refuses them
 
 
+def test_a_plain_configuration_is_refused_by_its_parser() -> None:
+    assert errors(ask({"training.seq_length": 8}, model="llama3/8B")) == ["K801"]
+
+
 def test_memory_points_at_batch_and_sequence(tmp_path: Path) -> None:
     text = "training: {local_batch_size: 64, seq_len: 8192}"
     (found,) = [f for f in findings(text, tmp_path, world_size=8, gpu="mi300x") if f.code == "M101"]
