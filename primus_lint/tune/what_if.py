@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from primus_lint.readers.document import Origin, Section, Value
+from primus_lint.rules.finding import Change
+from primus_lint.rules.verify import after_changes
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Subject
@@ -21,18 +22,7 @@ class WhatIf(NamedTuple):
 
 def with_changes(subject: Subject, changes: dict[str, Any]) -> Subject:
     """The same subject with some arguments set, as if the file said so."""
-    from primus_lint.pipeline import Subject
-
-    values = dict(subject.section.values)
-    for key, value in changes.items():
-        values[key] = Value(value, (Origin("cli", value, key_path=(key,)),))
-    section = Section(
-        subject.section.name, subject.section.framework, values, node_path=subject.section.node_path,
-        model=subject.section.model, module_preset=subject.section.module_preset,
-    )  # fmt: skip
-    other = Subject(subject.document, section, subject.target, subject.version, subject.assumed)
-    other.framework, other.env, other.stack = subject.framework, subject.env, subject.stack
-    return other
+    return after_changes(subject, (Change("set", key, value) for key, value in changes.items()))
 
 
 def what_if(subject: Subject, changes: dict[str, Any]) -> WhatIf | None:
