@@ -133,7 +133,18 @@ def settings_for(path: str, config: str | None, isolated: bool, overrides: dict[
 
 
 def settings_problems(settings: Settings, shown: set[str]) -> bool:
-    """Say once a run what is wrong with a settings file; whether it can be used at all."""
+    """Say once a run what is wrong with a settings file; whether it can be used at all. Its own rules come into force."""
+    from primus_lint.rules.catalogue import use_rule_paths
+
+    folders = tuple(os.path.join(settings.root, path) for path in settings.rule_paths)
+    missing = [folder for folder in folders if not os.path.isdir(folder)]
+    if missing:
+        raise UsageError(f"{settings.path}: rule-paths names no folder: {', '.join(missing)}")
+    try:
+        use_rule_paths(folders)
+    except ValueError as error:  # RuleError: a malformed rule
+        use_rule_paths(())
+        raise UsageError(str(error)) from None
     from primus_lint import __version__
     from primus_lint.settings import version_satisfies
 

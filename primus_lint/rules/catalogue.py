@@ -41,6 +41,20 @@ def _newest(root: str) -> float:
     return newest
 
 
+_own: tuple[str, ...] = ()  # folders of the user's own rules (`rule-paths`)
+
+
+def use_rule_paths(folders: tuple[str, ...]) -> None:
+    """Add the rules of more folders to the shipped ones, from now on. Raises RuleError for a malformed rule."""
+    global _own
+    if folders == _own:
+        return
+    _own = folders
+    for function in (entries, facts, documents, codes_by_name, by_code, applicable):
+        function.cache_clear()
+    entries()
+
+
 @cache
 def _fresh() -> bool:
     """Make sure that the compiled copy is there and not older than its sources; False when it cannot be written."""
@@ -65,7 +79,7 @@ def _fresh() -> bool:
 @cache
 def entries(form: str = "scalar") -> tuple[Entry, ...]:
     """All rules in the order in which the real program meets them; `form` is "scalar" or "array"."""
-    if _fresh():
+    if not _own and _fresh():
         import importlib
 
         importlib.invalidate_caches()
@@ -73,7 +87,7 @@ def entries(form: str = "scalar") -> tuple[Entry, ...]:
         return tuple(Entry(*row) for row in module.TABLE)
     from primus_lint.rules.compile import compile_rules
 
-    _, scalar, array = compile_rules(resources.data_root("rules"))
+    _, scalar, array = compile_rules(resources.data_root("rules"), list(_own))
     space: dict[str, Any] = {}
     exec(compile(scalar if form == "scalar" else array, "<rules>", "exec"), space)
     return tuple(Entry(*row) for row in space["TABLE"])
@@ -99,12 +113,12 @@ def documents() -> dict[str, dict[str, Any]]:
         return loaded
     from primus_lint.rules.compile import compile_rules
 
-    rules, _, _ = compile_rules(resources.data_root("rules"))
+    rules, _, _ = compile_rules(resources.data_root("rules"), list(_own))
     return {rule["code"]: rule for rule in rules}
 
 
 def _load(name: str) -> dict[str, dict[str, Any]] | None:
-    if not _fresh():
+    if _own or not _fresh():
         return None
     with open(resources.compiled(name), encoding="utf-8") as file:
         return {rule["code"]: rule for rule in json.load(file)}

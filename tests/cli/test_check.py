@@ -219,3 +219,29 @@ def test_environment_reaches_the_ranks(repo: Path, lint: Any) -> None:
     without = {f["name"] for f in errors(report(lint(*words)))}
     with_algorithm = {f["name"] for f in errors(report(lint(*words, "--env", "NCCL_ALGO=Ring")))}
     assert without - with_algorithm, without
+
+
+def test_own_rules_hold_beside_the_shipped_ones(repo: Path, lint: Any) -> None:
+    from primus_lint.rules.catalogue import use_rule_paths
+    from primus_lint.settings import forget_settings
+
+    (repo / "own").mkdir()
+    (repo / "own" / "B901-house-batch.yaml").write_text(
+        "code: B901\nname: house-batch\nseverity: error\nprofile: recommended\nrequire: global_batch_size % 96 == 0\n"
+        'message: "our batches are multiples of 96, not {global_batch_size}"\nwhat: House rule.\nwhy: Our data loader.\n'
+        "examples:\n  - bad: {global_batch_size: 128}\n  - good: {global_batch_size: 192}\n"
+    )
+    settings = (repo / "primus-lint.toml").read_text()
+    (repo / "primus-lint.toml").write_text('rule-paths = ["own"]\n' + settings)
+    forget_settings()
+    try:
+        [finding] = errors(report(lint("--output-format", "json", CLEAN)))
+        assert finding["name"] == "house-batch" and "128" in finding["message"]
+        assert lint("test-rules", "own").exit_code == 0
+        (repo / "own" / "B901-house-batch.yaml").write_text("code: B901\n")
+        forget_settings()
+        use_rule_paths(())
+        assert lint(CLEAN).exit_code == 2
+    finally:
+        use_rule_paths(())
+        forget_settings()
