@@ -80,9 +80,14 @@ def _show(subject: Subject) -> None:
         click.echo("time: not projected (GPU kind or a needed number is missing)")
         return
     click.echo("time of one step")
-    for key, value in projection.breakdown_s.items():
-        if value:
-            click.echo(f"  {key:34}{value * 1e3:>12,.2f} ms")
+    for key, value, _, tiers in projection.explain():
+        if abs(value) >= 5e-6:  # shown as 0.00 ms
+            click.echo(f"  {key:34}{value * 1e3:>12,.2f} ms  {tiers}".rstrip())
+    if projection.notes:
+        from primus_lint.projection.upscale import account
+
+        for line in account(projection):
+            click.echo(f"  {line}")
     click.echo(
         f"  iteration {projection.iteration_s:.3f} s [{projection.low_s:.3f}, {projection.high_s:.3f}], "
         f"{projection.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {projection.model_tflops_per_gpu:,.1f} TFLOP/s/GPU, "

@@ -93,6 +93,10 @@ def guess_from_path(path: str) -> str | None:
 
 def describe(found: Accelerator) -> list[tuple[str, str, str, str]]:
     """Rows (label, value, unit, source) of everything the database knows about an accelerator, for people."""
+    if found.name not in _database()["accelerators"]:
+        from primus_lint.hardware import own
+
+        return own.describe(found)
     from primus_lint.hardware.compiled import load
     from primus_lint.hardware.facts import rows
 

@@ -65,7 +65,7 @@ def build(name: str, facts: dict[str, Any], rows: list[Measurement]) -> Accelera
     )
     plain = {"launch": 0.0, "math": 1.0, "bandwidth": 1.0, "band": BAND, "tier": "constant", "source": "own"}
     products = {dtype: {**plain, "dgrad": 1.0, "wgrad": 1.0, "peak": dtype} for dtype in peaks}
-    grouped = {dtype: dict.fromkeys(("fwd", "dgrad", "wgrad"), {**plain, "peak": dtype}) for dtype in peaks}
+    grouped = {dtype: {op: {**plain, "peak": dtype} for op in ("fwd", "dgrad", "wgrad")} for dtype in peaks}
     core = {direction: {"causal": {"128": {**plain, "ratio": 1.0}}} for direction in ("forward", "backward")}
     memory = int(facts["memory_bytes"])
     return Accelerator(
@@ -102,3 +102,14 @@ def build_node(name: str, facts: dict[str, Any], rows: list[Measurement]) -> Nod
     if facts["kind"] == "cpu":
         data["host_operation"] = [0.0, 0.0, 0.0]  # the device is the host
     return NodeType(name, data)
+
+
+def describe(found: Accelerator) -> list[tuple[str, str, str, str]]:
+    """Rows (label, value, unit, source) of a device of the user's, as `hardware.describe` gives them."""
+    rows = [
+        ("name", found.name, "", found.label),
+        ("memory", f"{found.visible_hbm_bytes:,}", "B", "as its driver or system says"),
+        ("memory bandwidth", f"{found.memory_bytes_per_s:,.0f}", "B/s", "measured"),
+    ]
+    best = [(f"best product {dtype}", f"{rate:,.0f}", "FLOP/s", "measured") for dtype, rate in found.peak_flops.items()]
+    return [*rows, *best]

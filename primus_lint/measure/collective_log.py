@@ -23,7 +23,7 @@ OPERATIONS = {
     "all_to_all": "all_to_all", "sendrecv": "p2p", "send_recv": "p2p",
 }  # fmt: skip
 _RANK = re.compile(r"#\s*Rank\s+\d+.*?\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s+(.*\S)")
-_ITERATIONS = re.compile(r"\biters?:?\s*(\d+)")
+_ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )\biters:\s*(\d+)")
 
 
 def measurements(text: str, given: Given, date: str, source: str) -> list[Measurement]:
@@ -35,7 +35,9 @@ def measurements(text: str, given: Given, date: str, source: str) -> list[Measur
             hosts.append(found.group(1))
             devices.append(found.group(2))
     if len(hosts) < 2:
-        raise MeasureError(f"{source} lists no ranks (lines `#  Rank  0 ... device 0 [..] NAME`): whose times are these?")
+        raise MeasureError(
+            f"{source} lists no ranks (lines `#  Rank  0 ... device 0 [..] NAME`): whose times are these?"
+        )
     device = device_of(given, [_canonical(name) for name in devices], source)
     count = _ITERATIONS.search(text)
     repetitions = max(int(count.group(1)), 1) if count else 1
@@ -49,7 +51,18 @@ def measurements(text: str, given: Given, date: str, source: str) -> list[Measur
         library = "rccl-tests" if "rccl" in text.lower() or device.startswith("mi") else "nccl-tests"
         result.append(
             Measurement(
-                device, library, operation, "bytes", library[:4], shape, seconds, seconds, seconds, repetitions, date, source
+                device,
+                library,
+                operation,
+                "bytes",
+                library[:4],
+                shape,
+                seconds,
+                seconds,
+                seconds,
+                repetitions,
+                date,
+                source,
             )
         )
     return result

@@ -133,7 +133,7 @@ def layer_shape(run: Run, kind: str) -> dict[str, Any]:
         "seq_length": batch.seq_length,
         "tp": parallel.tp,
         "cp": parallel.cp,
-        "sequence_parallel": int(bool(parallel.sequence_parallel)),
+        "sequence_parallel": parallel.sequence_parallel * 1,  # as a number: it may be an array
     }
     if kind in ("embedding", "head"):
         shape["vocab_size"] = model.vocab_size

@@ -25,14 +25,18 @@ REPETITIONS = 64  # of its benchmark, which keeps the median only
 def measurements(data: dict[str, Any], given: Given, date: str, source: str) -> list[Measurement]:
     """The layers of an artefact. Raises MeasureError."""
     if given.run is None:
-        raise MeasureError(f"{source} does not hold the model: give the recipe that was benchmarked, `measure FILE --import ...`")
+        raise MeasureError(
+            f"{source} does not hold the model: give the recipe that was benchmarked, `measure FILE --import ...`"
+        )
     metadata, results = data.get("metadata") or {}, data["profiling_results"]
     if not isinstance(metadata, dict) or not isinstance(results, dict):
         raise MeasureError(f"{source}: metadata and profiling_results are objects")
     device = device_of(given, _devices(str(metadata.get("gpu_arch") or "")), source)
     run = at_benchmark(given.run, metadata)
     versions = metadata.get("framework_versions") or {}
-    stack = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()) if version) or "primus projection"
+    stack = (
+        ", ".join(f"{name} {version}" for name, version in sorted(versions.items()) if version) or "primus projection"
+    )
     found: list[Measurement] = []
 
     def keep(operation: str, layout: str, shape: dict[str, Any], time_ms: float) -> None:

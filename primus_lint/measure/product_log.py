@@ -40,7 +40,9 @@ def measurements(text: str, given: Given, date: str, source: str) -> list[Measur
     found = []
     for values, dtype, repetitions in _rows(text):
         if dtype is None:
-            raise MeasureError(f"{source} does not say the number format (an a_type column, or --a_type on the command line)")
+            raise MeasureError(
+                f"{source} does not say the number format (an a_type column, or --a_type on the command line)"
+            )
         layout = values["transa"] + values["transb"]
         if layout not in ("TN", "NN", "NT"):
             continue  # no pass of a linear layer

@@ -186,7 +186,9 @@ def main() -> int:
             )
     figures = summary(repetitions)
     for name, figure in figures.items():
-        print(f"{name:14} mean absolute error {figure['mean_absolute_error']:.1%}, inside the band {figure['inside_band']}")
+        print(
+            f"{name:14} mean absolute error {figure['mean_absolute_error']:.1%}, inside the band {figure['inside_band']}"
+        )
     if arguments.out:
         Path(arguments.out).write_text(json.dumps({"figures": figures, "repetitions": repetitions}, indent=1) + "\n")
     return 0

@@ -1,0 +1,89 @@
+"""`primus-lint calibrate`: fit the projection of a device to a training run."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from primus_lint.cli import clicks, common, options
+
+if TYPE_CHECKING:
+    from primus_lint.measure.store import CalibrationRun
+    from primus_lint.measure.training_log import TrainingLog
+
+
+@click.command()
+@click.argument("log", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--config", "config", required=True, type=click.Path(exists=True, dir_okay=False), help="The run's recipe."
+)
+@clicks.options(options.TARGET)
+@click.option(
+    "--store", "store_path", type=click.Path(dir_okay=False), help="The store (default: in the user's cache)."
+)
+@click.option("--dry-run", is_flag=True, help="Show the factors, keep nothing.")
+def command(log: str, config: str, store_path: str | None, dry_run: bool, **values: Any) -> None:
+    """Compare LOG (Megatron-LM, Primus, TorchTitan or MaxText) with the projection of its recipe, and keep the factors by
+    class of operation at which the projection meets it. They hold for this device and framework from then on; of several
+    runs the median counts. Memory is compared as well, and never fitted: it is computed exactly or it is wrong.
+    """
+    from primus_lint.measure.errors import MeasureError
+    from primus_lint.measure.store import StoreError
+    from primus_lint.measure.where import VARIABLE, default_path
+
+    if store_path is not None:
+        os.environ[VARIABLE] = store_path
+    path = default_path()
+    if path is None and not dry_run:
+        raise common.UsageError("the store is switched off (PRIMUS_LINT_STORE=none): give --store PATH, or --dry-run")
+    try:
+        sys.exit(_calibrate(log, config, None if dry_run else path, values))
+    except (MeasureError, StoreError) as error:
+        click.echo(f"primus-lint: {error}", err=True)
+        sys.exit(2)
+
+
+def _calibrate(log: str, config: str, path: str | None, values: dict[str, Any]) -> int:
+    from primus_lint.measure import training_log
+    from primus_lint.measure.calibration import calibrate, memory_lines
+    from primus_lint.measure.store import Store
+    from primus_lint.pipeline import check_source
+    from primus_lint.settings import load_settings
+    from primus_lint.source.text import SourceText
+
+    with open(log, encoding="utf-8", errors="replace") as file:
+        logged = training_log.read(file)
+    checked = check_source(SourceText.from_path(config), common.make_options(values), load_settings(config))
+    subject = next((subject for subject in checked.subjects if subject.run is not None), None)
+    if subject is None:
+        for finding in checked.findings:
+            click.echo(f"{finding.severity}[{finding.name}]: {finding.message}", err=True)
+        raise common.UsageError(f"{config} has no recipe that can be projected")
+    if subject.target.gpu is None or subject.target.world_size is None:
+        raise common.UsageError("calibration needs the run's GPU kind and size: give --gpu and --nodes or --world-size")
+    label = f"{os.path.basename(log)} {os.path.basename(config)}"
+    run = calibrate(subject, logged, label, datetime.date.today().isoformat())
+    _show(run, logged)
+    for line in memory_lines(subject, logged):
+        click.echo(line)
+    if path is not None:
+        with Store(path, write=True) as store:
+            store.add_run(run)
+            count = len(store.runs(run.device, run.framework))
+        click.echo(f"kept in {path}: {count} run(s) of {run.device} with {run.framework}")
+    return 0
+
+
+def _show(run: CalibrationRun, logged: TrainingLog) -> None:
+    click.echo(
+        f"measured   {run.measured_s:.4f} s an iteration ({logged.iterations} iterations, middle half within "
+        f"{logged.spread:.1%})"
+    )
+    for name, seconds in (("before", run.before_s), ("after", run.after_s)):
+        click.echo(f"{name:11}{seconds:.4f} s, error {seconds / run.measured_s - 1:+.1%}")
+    for kind, factor in run.factors.items():
+        click.echo(f"  {kind:16}{factor:8.3f}")
