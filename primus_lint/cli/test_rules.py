@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -12,9 +13,12 @@ import click
 def command(folder: str | None) -> None:
     """Run the examples of the rules in FOLDER (default: the shipped catalogue)."""
     from primus_lint import resources
+    from primus_lint.rules.catalogue import use_rule_paths
     from primus_lint.rules.compile import RuleError
     from primus_lint.rules.examples import run_examples
 
+    if folder is not None and os.path.abspath(folder) != resources.data_root("rules"):
+        use_rule_paths((os.path.abspath(folder),))
     try:
         results = run_examples(folder or resources.data_root("rules"))
     except RuleError as error:

@@ -16,7 +16,7 @@ STAGES = ("source", "keys", "parse", "args", "batch", "grid", "config", "build",
 SEVERITIES = ("error", "warning", "info")
 CONFIDENCES = ("certain", "derived", "estimate")
 SAFETIES = ("safe", "unsafe", "display-only")
-FAMILIES = "SKPBLECRNOXMTDU"
+FAMILIES = "SKPBLECRNOXMTDUZ"  # Z: rules of one's own (`rule-paths`)
 _FIELDS = {
     "code", "name", "severity", "confidence", "stage", "order", "frameworks", "versions", "catalogue", "when", "require",
     "forbid", "check", "keys", "at", "message", "legal", "labels", "fix", "what", "why", "see", "examples", "since",

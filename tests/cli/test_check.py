@@ -226,8 +226,8 @@ def test_own_rules_hold_beside_the_shipped_ones(repo: Path, lint: Any) -> None:
     from primus_lint.settings import forget_settings
 
     (repo / "own").mkdir()
-    (repo / "own" / "B901-house-batch.yaml").write_text(
-        "code: B901\nname: house-batch\nseverity: error\nprofile: recommended\nrequire: global_batch_size % 96 == 0\n"
+    (repo / "own" / "Z101-house-batch.yaml").write_text(
+        "code: Z101\nname: house-batch\nseverity: error\nprofile: recommended\nrequire: global_batch_size % 96 == 0\n"
         'message: "our batches are multiples of 96, not {global_batch_size}"\nwhat: House rule.\nwhy: Our data loader.\n'
         "examples:\n  - bad: {global_batch_size: 128}\n  - good: {global_batch_size: 192}\n"
     )
@@ -238,7 +238,7 @@ def test_own_rules_hold_beside_the_shipped_ones(repo: Path, lint: Any) -> None:
         [finding] = errors(report(lint("--output-format", "json", CLEAN)))
         assert finding["name"] == "house-batch" and "128" in finding["message"]
         assert lint("test-rules", "own").exit_code == 0
-        (repo / "own" / "B901-house-batch.yaml").write_text("code: B901\n")
+        (repo / "own" / "Z101-house-batch.yaml").write_text("code: Z101\n")
         forget_settings()
         use_rule_paths(())
         assert lint(CLEAN).exit_code == 2
