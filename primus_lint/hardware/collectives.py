@@ -83,7 +83,9 @@ def in_domain_rate(node: NodeType, op: str, here: Any) -> Any:
     result: Any = 1e15
     for group in reversed(GROUPS):
         rate = volume(op, group) * _LAST_BYTES / curves[str(group)][-1]
-        result = where(here > 1, rate, result) if group == GROUPS[-1] else where((here > 1) & (here <= group), rate, result)
+        result = (
+            where(here > 1, rate, result) if group == GROUPS[-1] else where((here > 1) & (here <= group), rate, result)
+        )
     return result
 
 

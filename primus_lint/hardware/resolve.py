@@ -166,9 +166,7 @@ class _Resolver:
         if "like" in rule:
             other = self.grouped_half(rule["like"], gemm)
             clock = self.clock(name, rule["like"])
-            rates = {
-                kind: {**self.transferred(entry), "math": entry["math"] * clock} for kind, entry in other.items()
-            }
+            rates = {kind: {**self.transferred(entry), "math": entry["math"] * clock} for kind, entry in other.items()}
             if "math" in rule:
                 scale = base(rule["math"]) / rates["fwd"]["math"]
                 rates = {kind: {**entry, "math": entry["math"] * scale} for kind, entry in rates.items()}
@@ -188,9 +186,7 @@ class _Resolver:
             other, clock = self.attention(rule["like"]), self.clock(name, rule["like"])
             return {
                 direction: {
-                    mask: {
-                        dim: {**self.transferred(rate), "math": rate["math"] * clock} for dim, rate in dims.items()
-                    }
+                    mask: {dim: {**self.transferred(rate), "math": rate["math"] * clock} for dim, rate in dims.items()}
                     for mask, dims in masks.items()
                 }
                 for direction, masks in other.items()

@@ -142,7 +142,11 @@ class Device:
         """Attention time over that of the measured kernels, where the stack names an older library, or the environment
         denies TransformerEngine its assembly backward on AMD."""
         older: dict[str, float] = self.accelerator.rates.get("attention_kernels", {})
-        if direction == "backward" and not run.kernels.turbo_attention and run.args.get("env_NVTE_CK_USES_BWD_V3") == "0":
+        if (
+            direction == "backward"
+            and not run.kernels.turbo_attention
+            and run.args.get("env_NVTE_CK_USES_BWD_V3") == "0"
+        ):
             return older.get("ck", 1.0)
         return 1.0 if run.kernels.flash_attn is None else older.get(str(run.kernels.flash_attn), 1.0)
 

@@ -157,8 +157,8 @@ def expert_gemms(model: Model, parallel: Parallel, routed: Routing) -> list[Gemm
 def single_kernel(run: Run) -> bool:
     """Whether one kernel computes the products of all local experts (CUTLASS, Primus-Turbo), or a call for each."""
     experts = run.model.moe
-    return experts is not None and experts.grouped_gemm and (
-        experts.legacy_grouped_gemm or run.kernels.turbo_grouped_gemm
+    return (
+        experts is not None and experts.grouped_gemm and (experts.legacy_grouped_gemm or run.kernels.turbo_grouped_gemm)
     )
 
 

@@ -10,7 +10,15 @@ from primus_lint import resources
 from primus_lint.evaluate import evaluate
 from primus_lint.rules.compile import load_rule, rule_files
 
-RUN_ALONE = ("", "args", "memory", "throughput", "derived", "primus", "worlds")  # modules of checks that need nothing but a recipe
+RUN_ALONE = (
+    "",
+    "args",
+    "memory",
+    "throughput",
+    "derived",
+    "primus",
+    "worlds",
+)  # modules of checks that need nothing but a recipe
 
 
 class Result(NamedTuple):

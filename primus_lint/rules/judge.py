@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from primus_lint.readers.document import LocatedProblem
     from primus_lint.settings import Settings
 
+
 def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
     """Findings of a checked file in the order in which they are shown. Suppressed ones are marked, not dropped."""
     from primus_lint.rules.select import selected

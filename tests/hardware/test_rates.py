@@ -168,7 +168,9 @@ def test_tiers_say_where_a_rate_comes_from() -> None:
 def test_a_relative_runs_at_its_own_clock() -> None:
     """MI325X is MI300X silicon with more power: best matmuls of 784.9 and 668.4 TFLOP/s at the same peak."""
     shape = ("bf16", 1, 32, 8, 131072, 131072, 128, 128)
-    ratio = rates.attention_time_s(_acc("mi300x"), *shape).time_s / rates.attention_time_s(_acc("mi325x"), *shape).time_s
+    ratio = (
+        rates.attention_time_s(_acc("mi300x"), *shape).time_s / rates.attention_time_s(_acc("mi325x"), *shape).time_s
+    )
     assert ratio == pytest.approx(784.9 / 668.4, rel=0.01)
 
 
