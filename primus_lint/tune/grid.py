@@ -12,10 +12,11 @@ import numpy as np
 
 from primus_lint.lower.megatron import adjust, namespace
 from primus_lint.lower.megatron.build import build_run
-from primus_lint.lower.megatron.namespace import KEYS_OF
+from primus_lint.lower.megatron.namespace import DERIVED, KEYS_OF
 from primus_lint.rules import catalogue
 from primus_lint.rules.engine import UNDECIDED
-from primus_lint.tune.keys import EP, ETP, RECOMPUTE_KEYS, SP, TP, TP_OVERLAP
+from primus_lint.tune.keys import EP, ETP, RECOMPUTE_KEYS, SP, SPLIT_KEYS, TP, TP_OVERLAP
+from primus_lint.tune.trace import deciding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from primus_lint.hardware import Accelerator
     from primus_lint.pipeline import Subject
     from primus_lint.rules.catalogue import Entry
-    from primus_lint.tune.space import Axis
+    from primus_lint.tune.space import Axis, Base
 
 Columns = dict[str, Any]
 
@@ -149,18 +150,22 @@ class Evaluator:
             for entry in catalogue.applicable(lowered.framework, subject.version, "array")
             if entry.function is not None and entry.severity == "error" and entry.code not in excused
         ]
+        entries = deciding(entries, self.names({}, {}))
         self.about_forms = [entry for entry in entries if _about(entry, form_keys)]
         self.others = [entry for entry in entries if not _about(entry, form_keys)]
+        self.of_any_split = [entry for entry in self.others if _plain(entry)]
         self.undecided: set[str] = set()  # rules whose array form could not decide: left to the exact rescoring
 
     def names(self, keys: dict[str, Any], columns: Columns) -> Any:
         """The namespace of a structure with columns."""
+        subject = self.subject
         args = {**self.given, **keys, **columns}
+        if subject.lowered.framework == "primus-megatron":
+            adjust.primus(args, set(subject.section.values))
         if args.get(EP) is None:
             args[EP] = 1
-        adjust.megatron(args, self.subject.version)
-        asked = {**self.given, **keys, **columns}
-        subject = self.subject
+        asked = dict(args)
+        adjust.megatron(args, subject.version)
         return namespace(
             args, asked, subject.target, subject.version, subject.lowered.framework, self.env, subject.stack
         )
@@ -203,6 +208,22 @@ class Evaluator:
         projection = None if run is None else project(run, self.accelerator, priced=priced)
         return None if projection is None else np.broadcast_to(projection.iteration_s, shape)
 
+    def work(self, bases: list[Base], without: dict[str, Any], shape: Shape, priced: dict[Any, Any]) -> Any:
+        """Mean busy seconds of the pipeline ranks in one step, which no split of some bases can be faster than; None
+        when none of the splits can be projected."""
+        from primus_lint.projection import project
+
+        for base in bases:
+            run = self.run(self.names({**base.keys, **without}, shape.columns))
+            projection = None if run is None else project(run, self.accelerator, priced=priced)
+            if projection is not None:
+                busy: Any = 0.0
+                for seconds in projection.per_stage_s:
+                    busy = busy + seconds
+                work = busy / len(projection.per_stage_s) * np.maximum(run.batch.num_microbatches, 1)
+                return np.broadcast_to(work, shape.shape)
+        return None
+
     def bytes(self, run: Any, shape: Any) -> Any:
         """Device bytes (the high estimate) of the heaviest rank of every element; None without an account."""
         from primus_lint.ledger import Ledger, ledger
@@ -211,6 +232,20 @@ class Evaluator:
         if not isinstance(account, Ledger):
             return None
         return np.broadcast_to(account.device_bytes[1], shape)
+
+
+# Derived symbols that no split enters.
+FREE = frozenset(
+    ("tp", "pp", "cp", "ep", "etp", "gtp", "egtp", "world", "mbs", "gbs", "seq", "dense_grid", "expert_grid", "dp", "edp",
+     "batch_dp", "heads", "groups", "head_dim", "layers", "experts", "is_moe", "is_mla", "context_types", "turbo_deepep",
+     "deepep", "turbo_attention", "first_microbatches")
+)  # fmt: skip
+
+
+def _plain(entry: Entry) -> bool:
+    """Whether a rule reads nothing that a pipeline split enters."""
+    names = {name.removeprefix("given_") for name in entry.names}
+    return all(name in FREE or (name not in DERIVED and name not in SPLIT_KEYS) for name in names)
 
 
 def _about(entry: Entry, form_keys: frozenset[str]) -> bool:

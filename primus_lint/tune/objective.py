@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-REACH = 1.03  # recipes slower than the best by more are not weighed for memory (alternatives are within 2 %)
+REACH = 1.02  # recipes slower than the best by more are not weighed for memory (alternatives are within 2 %)
 OBJECTIVES = ("tokens", "memory-headroom", "cost")
 
 

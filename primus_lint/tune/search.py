@@ -1,24 +1,26 @@
 """Search the space: array forms of rules, projection and ledger on whole grids, best bound first; then the exact scalar
 score of the best.
 
-1. Bound every base (split and switches): the least seconds of its legal elements without recomputation. Recomputation
-   adds work and takes nothing away, so no form of the base is faster.
-2. In the order of the bounds: every form of recomputation, on the elements whose own bound can still matter. Legality,
-   seconds, then bytes of what is left. Stop at the first base whose bound cannot matter any more.
+1. Bound every group (pipeline size and switches), then the bases of the best ones (a split each): see `bounds`.
+2. In the order of the bounds: every form of a base, on the elements whose own bound can still matter. Legality, seconds,
+   then bytes of what is left. Stop at the first bound that cannot matter any more.
 3. Rescore exactly in the order found, until the next one cannot be better than the best exact one. Array and scalar
    form differ by no more than the certificate's tolerances; what is over the memory limit by less is rescored too.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from primus_lint.tune.bounds import WITHOUT, Bound, Bounds
 from primus_lint.tune.certificate import MEMORY_TOLERANCE, Certificate
-from primus_lint.tune.grid import Evaluator, Shape
-from primus_lint.tune.keys import NUMBER, PP, RECOMPUTE_KEYS, SHARDED, SPLIT_KEYS, TUNED
+from primus_lint.tune.grid import Evaluator
+from primus_lint.tune.keys import NUMBER, RECOMPUTE_KEYS, TUNED
 from primus_lint.tune.objective import Objective
 from primus_lint.tune.records import Elements, Found
 from primus_lint.tune.rescore import Candidate, pick, rescore
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from primus_lint.hardware import Accelerator
     from primus_lint.pipeline import Subject
     from primus_lint.tune.space import Axis
-
-SPLITS = frozenset((PP, *SPLIT_KEYS, SHARDED))
 
 __all__ = ["Candidate", "Certificate", "Found", "Objective", "Pins", "Result", "search"]
 
@@ -110,10 +110,8 @@ class Search:
         self.certificate = Certificate()
         self.certificate.always = (*always, *first)
         self.found: list[Found] = []
-        self.shapes: dict[tuple[Axis, ...], Shape] = {}
-        self.priced: dict[Any, dict[Any, Any]] = {}
         self.front = True
-        self.without: dict[str, Any] = dict.fromkeys(RECOMPUTE_KEYS)
+        self.bounds = Bounds(self.evaluator, self.space, kind != "minimal")
 
     def _on(self, switches: list[dict[str, Any]], before: dict[str, Any]) -> dict[str, Any]:
         """Those of some switches that break no rule that the recipe keeps, on top of others."""
@@ -126,87 +124,67 @@ class Search:
         return chosen
 
     def run(self, budget_s: float) -> Result:
+        """Look at groups, then bases, the best bound first; then rescore."""
         start = time.perf_counter()
-        certificate = self.certificate
+        certificate, bounds = self.certificate, self.bounds
         with np.errstate(all="ignore"):
-            bounds = sorted(
-                ((self.bound(base), index, base) for index, base in enumerate(self.space.bases())),
-                key=lambda item: item[:2],
-            )
-            for position, (bound, _, base) in enumerate(bounds):
-                if self.hopeless(bound):
-                    for _, _, rest in bounds[position:]:
-                        self.skip(rest)
+            queue: list[tuple[float, int, Bound]] = []
+            ticket = itertools.count()  # of equal bounds the first made comes first
+            for group in bounds.groups():
+                heapq.heappush(queue, (group.least, next(ticket), group))
+                certificate.bases += len(group.bases)
+                certificate.space += sum(bounds.shape(b.axes).size * bounds.rows(b) for b in group.bases)
+            while queue:
+                least, _, item = queue[0]
+                late = time.perf_counter() - start > budget_s
+                if late:
+                    certificate.gap = self.gap(least)
+                if late or self.hopeless(least):
                     break
-                if time.perf_counter() - start > budget_s:
-                    if self.objective.kind in ("tokens", "cost") and self.objective.best < float("inf"):
-                        certificate.gap = max(0.0, self.objective.best / max(bound, 1e-12) - 1)
-                    else:
-                        certificate.gap = 1.0
-                    for _, _, rest in bounds[position:]:
-                        self.skip(rest)
-                    break
-                self.expand(base)
+                heapq.heappop(queue)
+                if item.is_group:
+                    for base in item.bases:
+                        one = bounds.base(base)
+                        heapq.heappush(queue, (max(least, one.least), next(ticket), one))
+                else:
+                    self.expand(item)
+            for _, _, item in queue:
+                self.skip(item)
         certificate.undecided = tuple(sorted(self.evaluator.undecided))
         best = pick(self)
         certificate.seconds = time.perf_counter() - start
         return Result(best, certificate, self.found, self.space, self.objective)
 
-    def shape(self, axes: tuple[Axis, ...]) -> Shape:
-        """Columns of axes, made once."""
-        if axes not in self.shapes:
-            self.shapes[axes] = Shape(axes, self.evaluator.given)
-        return self.shapes[axes]
-
-    def legal_and_seconds(self, base: Base, removed: Callable[[str, int], None]) -> tuple[Shape, Any, Any]:
-        """Of a base: which elements no rule apart from those on recomputation removes, and their seconds without any
-        recomputation (0 where they cannot be told)."""
-        shape, evaluator = self.shape(base.axes), self.evaluator
-        names = evaluator.names({**base.keys, **self.without}, shape.columns)
-        keep = evaluator.legal(names, evaluator.others, shape.valid, removed)
-        seconds: Any = None
-        if keep.any() and self.objective.kind != "minimal":
-            run = evaluator.run(names)
-            seconds = evaluator.seconds(run, shape.shape, self.prices(base))
-        return shape, keep, 0.0 if seconds is None else np.where(np.isfinite(seconds), seconds, 0.0)
-
-    def prices(self, base: Base) -> dict[Any, Any]:
-        """What layers of a base cost on its whole grid: the same for all splits and shardings with its switches."""
-        switches = {key: value for key, value in base.keys.items() if key not in SPLITS}
-        name = (base.axes, repr(sorted(switches.items())))
-        if name not in self.priced:
-            self.priced[name] = {}
-        return self.priced[name]
-
-    def rows(self, base: Base) -> int:
-        """Forms of recomputation of a base, counts included."""
-        return sum(1 if axis is None else len(axis.rows) for _, axis in self.space.forms(base))
-
-    def bound(self, base: Base) -> float:
-        """What no recipe of a base can be better than: seconds, or changed keys for the fewest changes."""
-        self.certificate.bases += 1
-        self.certificate.space += self.shape(base.axes).size * self.rows(base)
-        if self.objective.kind == "minimal":
-            return float(sum(self.evaluator.given.get(key) != value for key, value in base.keys.items()))
-        _, keep, seconds = self.legal_and_seconds(base, _ignore)
-        return float(np.broadcast_to(seconds, keep.shape)[keep].min()) if keep.any() else float("inf")
-
     def hopeless(self, bound: float) -> bool:
         limit = self.objective.changed_limit if self.objective.kind == "minimal" else self.objective.seconds_limit
         return bound > limit
 
-    def skip(self, base: Base) -> None:
-        """Count a base that is not looked at any more."""
-        shape, evaluator = self.shape(base.axes), self.evaluator
-        rows = self.rows(base)
-        names = evaluator.names({**base.keys, **self.without}, shape.columns)
-        keep = evaluator.legal(names, evaluator.others, shape.valid, _times(self.certificate.drop, rows))
-        self.certificate.bounded += int(keep.sum()) * rows
+    def gap(self, bound: float) -> float:
+        """How much faster a recipe that was not looked at could be; 1 when there is nothing to compare with."""
+        if self.objective.kind not in ("tokens", "cost") or self.objective.best == float("inf"):
+            return 1.0
+        return max(0.0, self.objective.best / max(bound, 1e-12) - 1)
 
-    def expand(self, base: Base) -> None:
-        """Score every form of recomputation of a base, on the elements whose bound can still matter."""
-        rows = self.rows(base)
-        shape, keep, bounds = self.legal_and_seconds(base, _times(self.certificate.drop, rows))
+    def count(self, base: Base, removed: dict[str, int]) -> int:
+        """Enter what the rules removed of a base; how many recipes are left."""
+        rows, left = self.bounds.rows(base), self.bounds.shape(base.axes).size
+        for name, number in removed.items():
+            self.certificate.drop(name, number * rows)
+            left -= number
+        return left * rows
+
+    def skip(self, item: Bound) -> None:
+        """Count bases that are not looked at any more."""
+        for base in item.bases:
+            removed = self.bounds.removed(base) if item.removed is None else item.removed
+            self.certificate.bounded += self.count(base, removed)
+
+    def expand(self, item: Bound) -> None:
+        """Score every form of a base, on the elements whose own bound can still matter."""
+        (base,), rows = item.bases, self.bounds.rows(item.bases[0])
+        assert item.removed is not None
+        self.count(base, item.removed)
+        shape, keep, bounds = self.bounds.legal_and_seconds(base, lambda name, number: None)
         chosen = keep & (bounds <= self.objective.seconds_limit)
         self.certificate.bounded += int(keep.sum() - chosen.sum()) * rows
         indices = np.flatnonzero(chosen)
@@ -218,7 +196,7 @@ class Search:
         for position, (form, axis) in enumerate(forms):
             slower = any(key in form for key in self.space.given_up)
             fits = self.score({**base.keys, **form}, axis, elements, prices[slower])
-            if form == self.without and not self.front and fits is not None:
+            if form == WITHOUT and not self.front and fits is not None:
                 # what fits without recomputation need not be looked at with it
                 elements, prices = Elements.of(shape, elements.indices[~fits]), {False: {}, True: {}}
                 left = sum(1 if later is None else len(later.rows) for _, later in forms[position + 1 :])
@@ -287,7 +265,3 @@ def _take(keep: Any, good: Any) -> int:
 def _times(count: Callable[[str, int], None], rows: int) -> Callable[[str, int], None]:
     """Every element stands for `rows` recipes."""
     return lambda name, number: count(name, number * rows)
-
-
-def _ignore(name: str, number: int) -> None:
-    """Nothing to count."""

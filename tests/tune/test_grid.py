@@ -10,11 +10,12 @@ import pytest
 np = pytest.importorskip("numpy")
 
 from primus_lint.pipeline import Subject  # noqa: E402
+from primus_lint.tune.bounds import SPLITS, Bounds  # noqa: E402
 from primus_lint.tune.certificate import MEMORY_TOLERANCE, TIME_TOLERANCE  # noqa: E402
 from primus_lint.tune.grid import Evaluator, Shape  # noqa: E402
 from primus_lint.tune.keys import RECOMPUTE_KEYS  # noqa: E402
 from primus_lint.tune.records import Found  # noqa: E402
-from primus_lint.tune.search import SPLITS, unrelated_errors  # noqa: E402
+from primus_lint.tune.search import unrelated_errors  # noqa: E402
 from primus_lint.tune.space import Pins, Space  # noqa: E402
 from primus_lint.tune.switches import accelerations, improvements  # noqa: E402
 from primus_lint.tune.what_if import with_changes  # noqa: E402
@@ -96,6 +97,18 @@ def test_recomputation_is_never_faster(seed: int) -> None:
                 more = evaluator.seconds(evaluator.run(names), shape.shape, {})
                 if more is not None:
                     assert (more[keep] >= least[keep] * (1 - 1e-12)).all(), (base.keys, form)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bound_of_a_group_is_one_for_every_split(seed: int) -> None:
+    rng = random.Random(seed)
+    evaluator, space = space_of(drawn(400 + seed))
+    bounds = Bounds(evaluator, space, True)
+    with np.errstate(all="ignore"):
+        groups = [group for group in bounds.groups() if len(group.bases) > 1 and group.least < float("inf")]
+        for group in rng.sample(groups, min(4, len(groups))):
+            for base in group.bases:
+                assert bounds.base(base).least >= group.least, base.keys
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -1,0 +1,130 @@
+"""Lower bounds of whole parts of the space, so that most of it need not be scored.
+
+A group is a pipeline size with switches; its bases are the splits. Work does not depend on the split: the mean of the
+ranks' busy seconds is the same for every split, and the slowest rank has at least the mean. Recomputation, and giving
+up an acceleration, add work and take none away: no form of a base is faster than the base without. Tests hold both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from primus_lint.tune.grid import Shape
+from primus_lint.tune.keys import PP, RECOMPUTE_KEYS, SHARDED, SPLIT_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from primus_lint.tune.grid import Evaluator
+    from primus_lint.tune.space import Axis, Base, Space
+
+SPLITS = frozenset((PP, *SPLIT_KEYS, SHARDED))  # keys that change no price of a layer
+SLACK = 1e-3  # start-up of kernels that run once a chunk: the only part of work that depends on the split
+WITHOUT: dict[str, Any] = dict.fromkeys(RECOMPUTE_KEYS)  # no recomputation
+
+
+class Bound(NamedTuple):
+    """What no recipe of a group or base can be better than. Of a base: how many of its elements each rule removes."""
+
+    least: float
+    bases: list[Base]
+    removed: dict[str, int] | None  # None: a group, or not counted yet
+
+    @property
+    def is_group(self) -> bool:
+        return self.removed is None
+
+
+class Bounds:
+    """Bounds of one space, in seconds (`by_time`) or in changed keys."""
+
+    def __init__(self, evaluator: Evaluator, space: Space, by_time: bool) -> None:
+        self.evaluator = evaluator
+        self.space = space
+        self.by_time = by_time
+        self.shapes: dict[tuple[Axis, ...], Shape] = {}
+        self.priced: dict[Any, dict[Any, Any]] = {}
+
+    def shape(self, axes: tuple[Axis, ...]) -> Shape:
+        """Columns of axes, made once."""
+        if axes not in self.shapes:
+            self.shapes[axes] = Shape(axes, self.evaluator.given)
+        return self.shapes[axes]
+
+    def prices(self, base: Base) -> dict[Any, Any]:
+        """What layers of a base cost on its whole grid: the same for all splits and shardings with its switches."""
+        name = (base.axes, switches(base, SPLITS))
+        if name not in self.priced:
+            self.priced[name] = {}
+        return self.priced[name]
+
+    def groups(self) -> list[Bound]:
+        """Every group of the space with its bound."""
+        found: dict[Any, list[Base]] = {}
+        for base in self.space.bases():
+            found.setdefault((base.axes, switches(base, frozenset(SPLIT_KEYS))), []).append(base)
+        return [self.group(bases) for bases in found.values()]
+
+    def group(self, bases: list[Base]) -> Bound:
+        """The bound of bases that differ in their split alone."""
+        if not self.by_time:
+            return Bound(min(self.changed(base) for base in bases), bases, None)
+        base, evaluator = bases[0], self.evaluator
+        shape = self.shape(base.axes)
+        names = evaluator.names({**base.keys, **WITHOUT}, shape.columns)
+        keep = evaluator.legal(names, evaluator.of_any_split, shape.valid, _ignore)
+        if not keep.any():
+            return Bound(float("inf"), bases, None)
+        work = evaluator.work(bases, WITHOUT, shape, self.prices(base))
+        if work is None:
+            return Bound(0.0, bases, None)
+        least = float(np.where(np.isfinite(work), work, 0.0)[keep].min())
+        return Bound(least * (1 - SLACK), bases, None)
+
+    def changed(self, base: Base) -> float:
+        """Changed keys of a base."""
+        return float(sum(self.evaluator.given.get(key) != value for key, value in base.keys.items()))
+
+    def base(self, base: Base) -> Bound:
+        """The bound of one base, and what the rules remove of it."""
+        removed: dict[str, int] = {}
+        if not self.by_time:
+            self.legal_and_seconds(base, removed.__setitem__)
+            return Bound(self.changed(base), [base], removed)
+        _, keep, seconds = self.legal_and_seconds(base, removed.__setitem__)
+        least = float(np.broadcast_to(seconds, keep.shape)[keep].min()) if keep.any() else float("inf")
+        return Bound(least, [base], removed)
+
+    def removed(self, base: Base) -> dict[str, int]:
+        """How many elements of a base each rule removes."""
+        shape, evaluator = self.shape(base.axes), self.evaluator
+        counts: dict[str, int] = {}
+        names = evaluator.names({**base.keys, **WITHOUT}, shape.columns)
+        evaluator.legal(names, evaluator.others, shape.valid, counts.__setitem__)
+        return counts
+
+    def legal_and_seconds(self, base: Base, removed: Callable[[str, int], None]) -> tuple[Shape, Any, Any]:
+        """Of a base: which elements no rule removes whatever the form, and their seconds without any recomputation (0
+        where they cannot be told, or are not asked for)."""
+        shape, evaluator = self.shape(base.axes), self.evaluator
+        names = evaluator.names({**base.keys, **WITHOUT}, shape.columns)
+        keep = evaluator.legal(names, evaluator.others, shape.valid, removed)
+        seconds: Any = None
+        if keep.any() and self.by_time:
+            seconds = evaluator.seconds(evaluator.run(names), shape.shape, self.prices(base))
+        return shape, keep, 0.0 if seconds is None else np.where(np.isfinite(seconds), seconds, 0.0)
+
+    def rows(self, base: Base) -> int:
+        """Forms of a base, counts of recomputed layers included."""
+        return sum(1 if axis is None else len(axis.rows) for _, axis in self.space.forms(base))
+
+
+def switches(base: Base, without: frozenset[str]) -> str:
+    """The keys of a base but some, as a name."""
+    return repr(sorted((key, value) for key, value in base.keys.items() if key not in without))
+
+
+def _ignore(name: str, number: int) -> None:
+    """Nothing to count."""
