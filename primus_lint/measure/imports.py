@@ -38,6 +38,9 @@ def read(path: str, given: Given) -> list[Measurement]:
             from primus_lint.measure import primus_artefact
 
             return primus_artefact.measurements(data, given, date, source)
+        head = _object(stripped.partition("\n")[0])
+        if head is not None and "columns" in head:
+            return _table(head, text, source)
         return _lines(text, source)
     if "busbw" in text:
         from primus_lint.measure import collective_log
@@ -49,7 +52,7 @@ def read(path: str, given: Given) -> list[Measurement]:
         return product_log.measurements(text, given, date, source)
     raise MeasureError(
         f"{path} is none of: an export of `primus-lint measure --export` (JSON lines), a Primus benchmark artefact (JSON "
-        "with profiling_results), an nccl-tests or rccl-tests log, a hipblaslt-bench or rocblas-bench log"
+        "with profiling_results), a table of hardware_db/measured, an nccl-tests or rccl-tests log, a hipblaslt-bench or rocblas-bench log"
     )
 
 
@@ -59,6 +62,15 @@ def _object(text: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return data if isinstance(data, dict) else None
+
+
+def _table(head: dict[str, Any], text: str, source: str) -> list[Measurement]:
+    from primus_lint.measure import shipped_table
+
+    try:
+        return shipped_table.measurements(head, [json.loads(line) for line in text.splitlines()[1:]], source)
+    except (KeyError, ValueError, TypeError) as error:
+        raise MeasureError(f"{source} is no measured table of hardware_db: {error}") from None
 
 
 def _lines(text: str, source: str) -> list[Measurement]:

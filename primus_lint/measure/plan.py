@@ -47,6 +47,11 @@ def plan(run: Run, memory_bytes: int) -> Plan:
         notes.append(f"tensor parallelism {parallel.tp} -> 1: the share of one rank, without its collectives")
     if parallel.cp > 1:
         notes.append(f"context parallelism {parallel.cp}: the tokens of one rank, without its exchange")
+    if run.precision.fp8 is not None or run.precision.fp4 is not None:
+        notes.append(
+            f"FP8 is not measured with plain PyTorch: what follows is in {run.precision.params_dtype} (attention and head count; "
+            "import a Primus benchmark artefact or a hipblaslt-bench log for the rest)"
+        )
     while layer_bytes(run) > 0.8 * memory_bytes and run.batch.micro_batch_size > 1:
         smaller = run.batch.micro_batch_size // 2
         notes.append(f"micro-batch {run.batch.micro_batch_size} -> {smaller}: the layer does not fit the device")

@@ -40,11 +40,12 @@ def measurements(data: dict[str, Any], given: Given, date: str, source: str) -> 
     found: list[Measurement] = []
 
     def keep(operation: str, layout: str, shape: dict[str, Any], time_ms: float) -> None:
+        dtype = "fp8" if operation in ("dense_layer", "moe_layer") and run.precision.fp8 else run.precision.params_dtype
         if time_ms > 0:
             seconds = time_ms * 1e-3
             found.append(
                 Measurement(
-                    device, stack, operation, run.precision.params_dtype, layout, shape, seconds, seconds, seconds,
+                    device, stack, operation, dtype, layout, shape, seconds, seconds, seconds,
                     REPETITIONS, date, source,
                 )
             )  # fmt: skip

@@ -118,6 +118,7 @@ def train(way: str, steps: int, store: Path) -> dict[str, Any]:
 
 
 def repetition(steps: int, seconds: float) -> dict[str, Any]:
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         whole, shares, bare, busy = (Path(folder) / name for name in ("whole", "shares", "bare", "busy"))
         measure(whole, "one", seconds, ("layers", "memory"))
@@ -147,7 +148,7 @@ def repetition(steps: int, seconds: float) -> dict[str, Any]:
             "error": projection.iteration_s / truth - 1,
             "breakdown_s": {kind: value for kind, value in projection.breakdown_s.items() if value},
         }
-    return {"rows": rows, "losses": {way: run["losses"] for way, run in trained.items()}}
+    return {"rows": rows, "load": load, "losses": {way: run["losses"] for way, run in trained.items()}}
 
 
 def summary(repetitions: list[dict[str, Any]]) -> dict[str, Any]:

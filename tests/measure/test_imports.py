@@ -141,6 +141,25 @@ def test_an_artefact_needs_its_recipe_and_a_device(tmp_path: Path) -> None:
         read(written(tmp_path, "bad.json", artefact(benchmark_tp="two")), Given("mi300x", recipe()))
 
 
+def test_a_layer_of_an_fp8_recipe_is_an_fp8_layer(tmp_path: Path) -> None:
+    fp8 = run("llama3-8b", gpu="mi300x", world_size=8, fp8="hybrid")
+    path = written(tmp_path, "bench.json", artefact(benchmark_ep=1).replace('"moe"', '"dense"'))
+    dtypes = {row.operation: row.dtype for row in read(path, Given("mi300x", fp8))}
+    assert dtypes == {"dense_layer": "fp8", "embedding": "bf16", "gemm": "bf16"}
+
+
+def test_tables_of_the_hardware_database() -> None:
+    """The H100 has [1024, 2048] x [2048, 1024] in 10.21 us (see the table); attention is kept where it is causal."""
+    folder = Path(__file__).resolve().parents[2] / "hardware_db" / "measured"
+    rows = read(str(folder / "gemm.h100.aiconfigurator.jsonl"), Given())
+    first = next(row for row in rows if row.dtype == "bf16" and row.shape == {"m": 1024, "n": 1024, "k": 2048})
+    assert (first.device, first.layout, first.median_s) == ("h100", "TN", 1.021e-5)
+    rows = read(str(folder / "attention.mi300x.primus-turbo.jsonl"), Given())
+    assert {row.layout for row in rows} == {"causal forward"} and len(rows) == 39
+    with pytest.raises(MeasureError, match="as it is"):
+        read(str(folder / "collective.hgx-h100-8.aiconfigurator.jsonl"), Given())
+
+
 @pytest.mark.parametrize("text", ["", "hello", "{}", '{"a": 1}', "[1, 2]", "busbw", "x-Gflops\nus"])
 def test_anything_else_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(MeasureError):
