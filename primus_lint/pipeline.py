@@ -158,8 +158,12 @@ class Subject:
         if self.framework == "torchtitan" and self.computable:
             from primus_lint.ledger import Ledger
             from primus_lint.ledger.titan import ledger
+            from primus_lint.lower.megatron.namespace import WRONG_KIND
 
-            account = ledger(self.lowered.namespace, self.accelerator)
+            try:
+                account = ledger(self.lowered.namespace, self.accelerator)
+            except WRONG_KIND:  # text or a list where a number belongs: the key rules say which
+                return None
             return account if isinstance(account, Ledger) else None
         return ledger_of(self.run, self.accelerator) if self.computable else None
 
@@ -170,8 +174,12 @@ class Subject:
             return (f"framework {self.section.framework}: keys and text are checked; memory and time are not modelled",)
         if self.framework == "torchtitan":
             from primus_lint.ledger.titan import open_points
+            from primus_lint.lower.megatron.namespace import WRONG_KIND
 
-            return (*open_points(self.lowered.namespace), "torchtitan: time")
+            try:
+                return (*open_points(self.lowered.namespace), "torchtitan: time")
+            except WRONG_KIND:
+                return ("torchtitan: memory and time, because of a value of a wrong kind",)
         if self.framework == "megatron_bridge":
             own = () if self.grid_known else ("megatron_bridge: the degrees that the recipe sets itself",)
             return (*own, "megatron_bridge: memory and time")
