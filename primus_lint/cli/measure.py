@@ -136,7 +136,7 @@ def _measure(run: Run | None, path: str, values: dict[str, Any]) -> int:
     if process is not None and (not values["only"] or "collectives" in values["only"]):
         found += collectives.measure(here, process, values["seconds"], say)
     if process is not None:
-        torch.distributed.destroy_process_group()
+        process.leave()
     if not first:
         return 0
     own = None if here.known else {

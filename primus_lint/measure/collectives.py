@@ -46,6 +46,11 @@ class Process:
         median, low, high = (values / self.world).tolist()
         return Timed(median, low, high, timed.repetitions)
 
+    def leave(self) -> None:
+        """Wait for the others, then leave: a group that goes while a peer still works with it stops that peer."""
+        dist.barrier()
+        dist.destroy_process_group()
+
     def nodes(self, ranks: int) -> int:
         """Nodes that a group of consecutive ranks spans."""
         return -(-ranks // self.local_world)
