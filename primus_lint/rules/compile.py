@@ -184,7 +184,7 @@ def write_compiled(root: str, data: str) -> None:
     os.makedirs(data, exist_ok=True)
     for name, text in (
         ("rules.json", json.dumps(rules, separators=(",", ":"))),
-        ("rules_wording.json", json.dumps([_wording(rule) for rule in rules], separators=(",", ":"))),
+        ("rules_wording.txt", "".join(f"{rule['code']}\t{json.dumps(_wording(rule))}\n" for rule in rules)),
         ("rules_scalar.py", scalar),
         ("rules_array.py", array),
     ):

@@ -87,6 +87,8 @@ def findings_of(subject: Subject) -> list[Finding]:
             continue
         if module in ("memory", "throughput", "derived") and not subject.computable:
             continue
+        if entry.severity != "error" and subject.wanted is not None and not subject.wanted(entry):
+            continue
         found += run_check(entry, subject)
     return found
 
