@@ -139,11 +139,28 @@ def settings_schema() -> dict[str, Any]:
                 "additionalProperties": texts,
                 "description": "glob -> rules not shown in the files that it matches",
             },
+            "severity": {
+                "type": "object",
+                "additionalProperties": {"enum": ["error", "warning", "info"]},
+                "description": (
+                    "rule name, code, or the beginning of codes -> its severity here; the most specific entry holds"
+                ),
+            },
             "profile": {"enum": ["legal", "recommended", "all"], "default": "recommended"},
             "fail-on": {"enum": ["error", "warning", "info", "never"], "default": "error"},
             "rule-paths": {**texts, "description": "folders with rules of your own, relative to this file"},
             "required-version": {"type": "string", "description": "a version of primus-lint, or a range: >=0.2, <1"},
             "framework-version": {"type": "string", "description": "a Megatron commit or release, or a Primus release"},
+            "gpu-hour-price": {
+                "type": "number",
+                "exclusiveMinimum": 0,
+                "description": "price of one GPU for an hour, for `tune --objective cost`",
+            },
+            "agent-url": {
+                "type": "string",
+                "description": "base URL of an OpenAI-compatible endpoint, for `tune --agent`",
+            },
+            "agent-model": {"type": "string", "description": "name of the model there"},
             "targets": {
                 "type": "array",
                 "description": "which files run where; of several that match, the last holds",

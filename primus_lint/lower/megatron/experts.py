@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from primus_lint.lower.megatron.namespace import Namespace, countable, derived, evaluate_pattern
@@ -117,6 +118,12 @@ def inner_exchange(v: Namespace) -> Any:
 def chunk_layers(v: Namespace) -> list[int]:
     """Decoder layers of each virtual stage of each rank. Raises TypeError when the split is illegal."""
     return [len(chunk.layers) for rank in v["stages"] for chunk in rank]
+
+
+@derived("pipeline_model_parallel_layout", "num_layers", "pipeline_model_parallel_size")
+def chunk_layers_gcd(v: Namespace) -> int:
+    """Greatest number that divides the layers of every virtual stage; 0 when none has any."""
+    return math.gcd(*v["chunk_layers"])
 
 
 @derived("offload_modules", "fine_grained_activation_offloading")
