@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FixResult", "Proposal", "Rules", "fix_source"]
 
 MAX_ROUNDS = 10
+ROUNDS = 3
 
 
 class FixResult:
@@ -59,9 +60,18 @@ def fix_source(source: SourceText, options: Options, settings: Settings | None, 
     result = FixResult(check_source(source, options, settings), source)
     if result.before.unreadable or not result.before.is_recipe or result.before.document.doc is None:
         return result
-    _repair(result, options, settings, how)
-    for index in range(len(result.after.subjects)):
-        _search(result, index, options, settings, how)
+    for _ in range(ROUNDS):
+        _repair(result, options, settings, how)
+        repaired = result.source
+        for index in range(len(result.after.subjects)):
+            _search(result, index, options, settings, how)
+        if result.source is repaired:
+            return result
+        # what was written may let a rule offer something that was beside the point before
+        searched = result.source
+        _repair(result, options, settings, how)
+        if result.source is searched:
+            return result
     return result
 
 
@@ -150,7 +160,8 @@ def _search(result: FixResult, index: int, options: Options, settings: Settings 
     """Search for a better recipe of one section and write it when it is one."""
     subject = result.after.subjects[index]
     proposal = propose(subject, how)
-    result.proposals.append(proposal)
+    if proposal.candidates or len(result.proposals) <= index:
+        result.proposals[index : index + 1] = [proposal]
     if not proposal.candidates:
         if proposal.reason and (proposal.broken or proposal.result is None):
             result.messages.append(proposal.reason)

@@ -84,10 +84,11 @@ def propose(subject: Subject, how: Rules) -> Proposal:
         if how.tune or needs_search(subject, how):
             proposal.reason = "no search: it needs a GPU kind and a world size (--gpu, --nodes)"
         return proposal
-    from primus_lint.ledger import ledger
+    from primus_lint.ledger.build import abstain
 
-    if not ledger(subject.run, accelerator) and subject.run.parallel.stages is not None:
-        proposal.reason = "no search: memory is not modelled for this recipe"
+    reasons = [reason for reason in abstain(subject.run) if subject.run.parallel.stages is not None]
+    if reasons:
+        proposal.reason = f"no search: {reasons[0]}"
         return proposal
     proposal.broken = broken = needs_search(subject, how)
     if not broken and (not how.tune or how.minimal):

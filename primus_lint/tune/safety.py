@@ -85,9 +85,12 @@ TABLE = (
     ),
     KeyClass(("grad_reduce_in_bf16",), UNSAFE, "number format of the gradient reduction"),
     KeyClass(("gradient_accumulation_fusion",), UNSAFE, "weight gradients are no longer rounded before they are added"),
+    KeyClass(
+        ("max_position_embeddings",), SAFE, "a limit that nothing is computed from", "positions are learned, one by one",
+    ),
     KeyClass(("make_vocab_size_divisible_by",), UNSAFE, "padding of the vocabulary, a shape of the checkpoint"),
     KeyClass(
-        ("global_batch_size", "seq_length", "max_position_embeddings", "lr", "min_lr", "weight_decay", "train_iters",
+        ("global_batch_size", "seq_length", "lr", "min_lr", "weight_decay", "train_iters",
          "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "vocab_size",
          "mtp_num_layers", "num_experts", "moe_router_topk", "moe_expert_capacity_factor"),
         DISPLAY, "what is trained",
@@ -113,6 +116,8 @@ def class_of(key: str, old: Any, new: Any, given: Mapping[str, Any], model: Any)
 def _unsafe_here(key: str, old: Any, new: Any, given: Mapping[str, Any], model: Any) -> bool:
     if key == "micro_batch_size":
         return batch_is_trained(model)
+    if key == "max_position_embeddings":
+        return bool(model.position_embedding == "learned_absolute")
     if key == "moe_token_dispatcher_type":
         return "flex" in (old, new)
     if key in ("moe_grouped_gemm", "moe_use_legacy_grouped_gemm", "use_turbo_grouped_gemm"):

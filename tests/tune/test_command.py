@@ -1,0 +1,146 @@
+"""`primus-lint tune`: what it prints, writes and leaves alone; the same as a task in a pool of processes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytest.importorskip("numpy")
+
+from tests.cli.conftest import lint, repo
+
+__all__ = ["lint", "repo"]
+
+SLOW = "configs/slow-mixtral_8x7B.yaml"
+CLEAN = "configs/clean-llama3.1_8B.yaml"
+OOM = "configs/oom-llama3.1_70B.yaml"
+# a narrow space, so that the tests are quick
+NARROW = (
+    "--limit", "pipeline_model_parallel_layout=null", "--limit", "context_parallel_size=1,2", "--limit", "cp_comm_type=p2p",
+    "--limit", "num_virtual_stages_per_pipeline_rank=null,2",
+)  # fmt: skip
+
+
+def outcome(lint: Any, *words: str) -> dict[str, Any]:
+    result = lint("tune", "--json", *words)
+    (data,) = json.loads(result.stdout)
+    found: dict[str, Any] = data
+    return found
+
+
+def test_json_holds_what_the_issue_asks_for(repo: Path, lint: Any) -> None:
+    data = outcome(lint, *NARROW, "--reach", "20", SLOW)
+    section = data["sections"][0]
+    certificate = section["certificate"]
+    parts = (
+        sum(certificate["removed"].values()) + certificate["bounded"] + certificate["slower"] + certificate["fitting"]
+    )
+    assert certificate["space"] == parts and certificate["complete"]
+    for side in ("before", "after"):
+        figures = section[side]
+        assert sum(figures["bottlenecks_s"].values()) == pytest.approx(figures["iteration_s"], rel=1e-9)
+        assert figures["peak_bytes"] == max(rank["device_high_bytes"] for rank in figures["ranks"])
+    gain = section["after"]["tokens_per_s_per_gpu"] / section["before"]["tokens_per_s_per_gpu"] - 1
+    assert section["gain"] == pytest.approx(gain, rel=1e-9) and gain > 0.03
+    assert section["safety"] == "safe" and section["changes"]
+    assert section["after"]["fits"] is True
+    assert {each["why"] for each in section["neighbours"] if each["gain"] is None} != set()
+    assert "neighbours that run are within 3%" in section["basin"]
+    front = section["front"]
+    assert all(a["peak_bytes"] > b["peak_bytes"] for a, b in itertools.pairwise(front)) and front
+    best = section["best"]["iteration_s"]
+    assert all(best <= each["iteration_s"] <= best * 1.02 for each in section["alternatives"])
+    text = yaml.safe_load((repo / SLOW).read_text())["modules"]["pre_trainer"]["overrides"]
+    assert all(text.get(key) != value for key, value in section["changes"].items())  # nothing was written
+    assert data["diff"].startswith("--- a/")
+
+
+def test_text_goes_to_the_right_places_and_write_writes(repo: Path, lint: Any) -> None:
+    before = (repo / SLOW).read_bytes()
+    shown = lint("tune", *NARROW, SLOW)
+    assert shown.exit_code == 0 and (repo / SLOW).read_bytes() == before
+    assert shown.stdout.startswith("--- a/configs/")
+    for words in (
+        "exposed EP",
+        "bubble",
+        "optimizer",
+        "memory by pipeline rank",
+        "none of the space is better",
+        "one step away",
+    ):
+        assert words in shown.stderr, words
+    written = lint("tune", *NARROW, "--write", SLOW)
+    assert written.stdout == shown.stdout and (repo / SLOW).read_bytes() != before
+    again = lint("tune", *NARROW, "--write", SLOW)
+    assert again.stdout == "" and again.exit_code == 0
+
+
+def test_what_does_not_fit_has_no_gain(repo: Path, lint: Any) -> None:
+    result = lint("tune", *NARROW, OOM)
+    assert "does not fit, so there is no gain" in result.stderr
+    assert outcome(lint, *NARROW, OOM)["sections"][0]["gain"] is None
+
+
+def test_several_files_at_a_time(repo: Path, lint: Any) -> None:
+    words = ("tune", "--json", *NARROW, "configs")
+    alone, together = json.loads(lint(*words).stdout), json.loads(lint(*words, "--jobs", "2").stdout)
+    assert [each["path"] for each in alone] == [each["path"] for each in together]
+    for a, b in zip(alone, together, strict=True):
+        for section in (*a["sections"], *b["sections"]):
+            if section["certificate"]:
+                section["certificate"]["seconds"] = 0
+        assert a == b
+
+
+def test_objectives(repo: Path, lint: Any) -> None:
+    plain = outcome(lint, *NARROW, "--price", "2", CLEAN)["sections"][0]
+    own = plain["before"]
+    assert own["cost_per_million_tokens"] == pytest.approx(2 / 3600 / own["tokens_per_s_per_gpu"] * 1e6)
+    roomy = outcome(lint, *NARROW, "--objective", "memory-headroom", CLEAN)["sections"][0]
+    assert roomy["after"]["peak_bytes"] <= own["peak_bytes"]
+    assert roomy["after"]["iteration_s"] <= own["iteration_s"] * (1 + 1e-9)
+    half = outcome(lint, *NARROW, "--min-headroom", "60", CLEAN)["sections"][0]
+    assert half["after"]["peak_bytes"] <= half["after"]["capacity_bytes"] * 0.4
+
+
+def test_the_cheapest_of_several_world_sizes(repo: Path, lint: Any) -> None:
+    (repo / "primus-lint.toml").write_text(
+        'gpu-hour-price = 3.0\n[[targets]]\nfiles = "*.yaml"\ngpu = "mi300x"\nnodes = 1\n'
+    )
+    only = ("--limit", "pipeline_model_parallel_size=1")
+    data = outcome(lint, *NARROW, *only, "--objective", "cost", "--world-sizes", "8,16,24", CLEAN)
+    rows = {row["world_size"]: row for row in data["world_sizes"]}
+    assert rows[24] == {"world_size": 24, "runs": False}  # 128 does not divide among 3, 6, 12 or 24
+    costs = {size: row["cost_per_million_tokens"] for size, row in rows.items() if row.get("runs") is not False}
+    assert data["sections"][0]["target"]["world_size"] == min(costs, key=lambda size: costs[size])
+
+
+def test_wrong_uses(repo: Path, lint: Any) -> None:
+    assert lint("tune", "--limit", "tensor_model_parallel_size", CLEAN).exit_code == 2
+    assert lint("tune", "--gpu", "abacus", CLEAN).exit_code == 2
+    (repo / "notes.yaml").write_text("a: 1\n")
+    named = lint("tune", "notes.yaml")
+    assert named.exit_code == 2 and "not a training recipe" in named.stderr
+    assert lint("tune", "missing.yaml").exit_code == 2
+
+
+def test_without_a_target_it_says_what_is_missing(repo: Path, lint: Any) -> None:
+    (repo / "primus-lint.toml").unlink()
+    result = lint("tune", CLEAN)
+    assert "needs a GPU kind and a world size" in result.stderr and result.stdout == ""
+
+
+def test_a_loaded_checkpoint_is_spoken_of(repo: Path, lint: Any) -> None:
+    text = (
+        (repo / SLOW)
+        .read_text()
+        .replace("      mock_data: true", "      mock_data: true\n      load: /ckpt\n      ckpt_format: torch_dist")
+    )
+    (repo / "loads.yaml").write_text(text)
+    result = lint("tune", "--gpu", "mi300x", "--nodes", "2", *NARROW, "loads.yaml")
+    assert "the checkpoint /ckpt still opens" in result.stderr
