@@ -109,6 +109,14 @@ TUNE = (
     Option("--world-sizes", "world_sizes", "text", "Numbers of GPUs to compare; the cheapest is taken.", "N,N"),
     Option("--what-if-unsafe", "what_if_unsafe", "flag", "Also say what --unsafe-fixes would add."),
     Option("--budget", "budget", "number", "Seconds after which the scan ends with a gap."),
+    Option("--agent", "agent", "flag", "Ask a language model for more candidates after the search."),
+    Option("--agent-dry-run", "agent_dry_run", "flag", "Show what --agent would send; send nothing."),
+    Option("--agent-url", "agent_url", "text", "Base URL of an OpenAI-compatible endpoint.", "URL"),
+    Option("--agent-model", "agent_model", "text", "Name of the model there.", "NAME"),
+    Option("--agent-calls", "agent_calls", "count", "Calls at most.", "N"),
+    Option("--agent-tokens", "agent_tokens", "count", "Tokens at most.", "N"),
+    Option("--agent-seconds", "agent_seconds", "number", "Seconds at most."),
+    Option("--trials", "trials", "output", "Log of the agent, read again to resume [trials.jsonl].", "FILE"),
     *READING[:3],
 )
 

@@ -57,18 +57,24 @@ def tune_source(
     source: SourceText, options: Options, settings: Settings | None, how: Rules, values: dict[str, Any]
 ) -> dict[str, Any]:
     """Repair, search, explain. With several world sizes the cheapest (by price and seconds) is taken."""
+    from primus_lint.tune.agent.ask import asked
+
+    spoken: list[str] = []
+    how.agent = asked(values, settings, spoken.append)
     price = values.get("price") or (settings.gpu_hour_price if settings is not None else None)
     how.reach = 1 + float(values.get("reach") or 10.0) / 100
     how.front = True
     sizes = [int(word) for word in (values.get("world_sizes") or "").split(",") if word.strip()]
     if not sizes:
-        return data_of(fix_source(source, options, settings, how), how, price, bool(values.get("what_if_unsafe")))
+        data = data_of(fix_source(source, options, settings, how), how, price, bool(values.get("what_if_unsafe")))
+        return {**data, "agent": spoken}
     rows = []
     for size in sizes:
         options.world_size, options.nodes = size, None
         rows.append(data_of(fix_source(source, options, settings, how), how, price, False))
     runs = [row for row in rows if any(part["after"] for part in row.get("sections", ()))]
     best = min(runs, key=lambda row: _dollars(row, price)) if runs else rows[-1]
+    best["agent"] = spoken
     best["world_sizes"] = [
         {"world_size": size, **(_figures(row) or {"runs": False})} for size, row in zip(sizes, rows, strict=True)
     ]

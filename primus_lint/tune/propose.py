@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from primus_lint.pipeline import Subject
     from primus_lint.tune.rescore import Candidate
@@ -19,6 +19,7 @@ class Rules:
     """
 
     __slots__ = (
+        "agent",
         "budget_s",
         "front",
         "keep",
@@ -46,6 +47,7 @@ class Rules:
         reach: float | None = None,
         budget_s: float = float("inf"),
         front: bool = False,
+        agent: Callable[[Subject, Result], list[Candidate]] | None = None,
     ) -> None:
         self.unsafe = unsafe
         self.tune = tune
@@ -58,6 +60,7 @@ class Rules:
         self.reach = reach
         self.budget_s = budget_s
         self.front = front
+        self.agent = agent  # asks a language model for more candidates after the search
 
 
 class Proposal:
@@ -107,6 +110,12 @@ def propose(subject: Subject, how: Rules) -> Proposal:
         proposal.reason = nothing_fits(subject, how) if broken else "no recipe of the space is legal and fits"
         return proposal
     best = list(result.best)
+    if how.agent is not None and not minimal:
+        names = {candidate.name for candidate in best}
+        more = [each for each in how.agent(subject, result) if each.name not in names]
+        best = sorted(
+            [*best, *more], key=lambda each: (result.objective.value(each.iteration_s, each.peak_bytes), each.name)
+        )
     if not minimal and how.objective != "memory-headroom" and best[0].changes:
         best.insert(0, simplify(subject, result.objective.capacity_bytes, best[0], unrelated_errors(subject)))
     if not best[0].changes:

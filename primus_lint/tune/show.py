@@ -18,6 +18,8 @@ def lines(data: dict[str, Any]) -> Iterator[str]:
     if data.get("error"):
         yield f"{path}: {data['error']}"
         return
+    for text in data.get("agent") or ():
+        yield f"{path}: {text}"
     for error in data["remaining_errors"]:
         yield f"{path}: remains: error[{error['name']}] {error['message']}"
     for text in data["messages"]:

@@ -1,0 +1,66 @@
+"""Which values a proposal may have, before any code of rules or ledger sees them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.tune.agent import facts
+from primus_lint.tune.keys import CP, DEGREES, FIRST, LAST, LAYOUT, MBS, NUMBER, VPP
+
+if TYPE_CHECKING:
+    from primus_lint.ir.run import Run
+
+SENSELESS = (ArithmeticError, TypeError, ValueError, LookupError, AttributeError, MemoryError, RecursionError)
+COUNTS = frozenset((*DEGREES, CP, MBS, VPP, "num_layers_per_virtual_pipeline_stage", FIRST, LAST, NUMBER))
+WORDS = frozenset(
+    (
+        "recompute_granularity", "recompute_method", "cp_comm_type", "moe_token_dispatcher_type", "moe_router_dtype",
+        "moe_flex_dispatcher_backend", "fp8", "fp8_recipe", "cross_entropy_fusion_impl", "main_grads_dtype",
+        "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype",
+    )
+)  # fmt: skip
+LAYERS_AT_MOST = 4096
+
+
+def wrong_kind(key: str, value: Any, run: Run) -> str:
+    """What is wrong with a value of a key that may change; "" when nothing is. null is always of the right kind."""
+    if value is None:
+        return ""
+    if key in COUNTS:
+        return _count(key, value, run)
+    if key == LAYOUT:
+        return _layout(value, run)
+    if key == "recompute_modules":
+        known = isinstance(value, list) and all(isinstance(item, str) and item in facts.WORDS for item in value)
+        return "" if known else "a list of module names is wanted"
+    if key == "recompute_layer_ids":
+        return _layer_ids(value)
+    if key in WORDS:
+        return "" if isinstance(value, str) and value in facts.WORDS else "not a value that the framework knows"
+    return "" if isinstance(value, bool) else "true or false is wanted"
+
+
+def _count(key: str, value: Any, run: Run) -> str:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return "a whole number is wanted"
+    most = int(run.target.world_size or 1) if key in (*DEGREES, CP) else LAYERS_AT_MOST
+    return "" if value <= most else f"more than {most:,}"
+
+
+def _layout(value: Any, run: Run) -> str:
+    from primus_lint.ir.layout import LayoutError, parse_layout
+
+    if not isinstance(value, str) or not facts.LAYOUT.fullmatch(value):
+        return "a layout text is wanted"
+    try:
+        stages = parse_layout(value)
+    except LayoutError as error:
+        return str(error)
+    return "" if len(stages) <= LAYERS_AT_MOST else f"more than {LAYERS_AT_MOST:,} stages"
+
+
+def _layer_ids(value: Any) -> str:
+    if isinstance(value, str):
+        value = [int(item) if item.strip().isdecimal() else None for item in value.split(",")]
+    good = isinstance(value, list) and all(isinstance(item, int) and not isinstance(item, bool) for item in value)
+    return "" if good and len(value) <= LAYERS_AT_MOST else "a list of layer numbers is wanted"

@@ -1,0 +1,85 @@
+"""The trials of a session: kept in memory, logged as JSON lines without credentials, and read back to resume."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from primus_lint.pipeline import Subject
+    from primus_lint.tune.rescore import Candidate
+
+HIDDEN = "(hidden)"
+
+
+class Trial:
+    """One proposal. `outcome` is what the model was told; `candidate` the exact score when it is legal and fits."""
+
+    __slots__ = ("candidate", "changes", "outcome")
+
+    def __init__(self, changes: dict[str, Any], outcome: dict[str, Any], candidate: Candidate | None = None) -> None:
+        self.changes = changes
+        self.outcome = outcome
+        self.candidate = candidate
+
+
+class Log:
+    """Trials in order, and the file that they are appended to (None: none). `secrets` never reach the file."""
+
+    def __init__(self, path: str | None, recipe: str, secrets: tuple[str, ...]) -> None:
+        self.path = path
+        self.recipe = recipe
+        self.secrets = tuple(secret for secret in secrets if secret)
+        self.trials: list[Trial] = []
+        self.notes: list[str] = []
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Append a record: kind is request, reply, trial, note, error or end."""
+        if self.path is None:
+            return
+        text = json.dumps({"time": round(time.time(), 3), "recipe": self.recipe, "kind": kind, **fields}, default=str)
+        for secret in self.secrets:
+            text = text.replace(secret, HIDDEN).replace(json.dumps(secret)[1:-1], HIDDEN)
+        with open(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+    def add(self, trial: Trial) -> int:
+        """Keep (and log) a trial; its number."""
+        self.trials.append(trial)
+        self.write("trial", trial=len(self.trials) - 1, changes=trial.changes, outcome=trial.outcome)
+        return len(self.trials) - 1
+
+    def known(self, changes: dict[str, Any]) -> int | None:
+        """The number of an earlier trial of the same recipe."""
+        name = repr(sorted(changes.items()))
+        return next((i for i, t in enumerate(self.trials) if repr(sorted(t.changes.items())) == name), None)
+
+    def earlier(self) -> list[dict[str, Any]]:
+        """Changes of the trials of earlier sessions on the same recipe, from the file; broken lines are passed over."""
+        if self.path is None or not os.path.exists(self.path):
+            return []
+        out = []
+        with open(self.path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(record, dict) and record.get("kind") == "trial" and record.get("recipe") == self.recipe:
+                    changes = record.get("changes")
+                    if isinstance(changes, dict) and changes not in out:
+                        out.append(changes)
+        return out
+
+
+def fingerprint(subject: Subject) -> str:
+    """A short name of a recipe on its target and version: the same arguments give the same."""
+    given = subject.lowered.namespace.given
+    target = subject.target
+    text = repr(
+        (sorted((key, repr(value)) for key, value in given.items()), target.gpu, target.world_size, subject.version)
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
