@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -138,12 +138,22 @@ def _measure(run: Run | None, path: str, values: dict[str, Any]) -> int:
     if process is not None:
         process.leave()
     if not first:
-        return 0
+        _end(0)
     own = None if here.known else {
         "label": here.label, "kind": here.kind, "memory_bytes": here.memory_bytes, "units": here.units,
         "gpus_per_node": process.local_world if process else _gpus(torch, here),
     }  # fmt: skip
-    return _keep(path, found, {here.name: own} if own else {})
+    status = _keep(path, found, {here.name: own} if own else {})
+    if process is not None:
+        _end(status)
+    return status
+
+
+def _end(status: int) -> NoReturn:
+    """End one process of several at once: gloo's threads sometimes abort an interpreter that ends the usual way."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _gpus(torch: Any, here: Any) -> int:
