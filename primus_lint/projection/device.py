@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import is_scalar, log2, maximum, minimum, sqrt, where
 from primus_lint.hardware import collectives, node_type, rates
-from primus_lint.measure import where as store
 from primus_lint.projection import cost
+from primus_lint.projection.lookup import known_or, measured_on
 from primus_lint.projection.placement import Group, boundary_crosses_node
 from primus_lint.projection.shapes import single_kernel
 
@@ -259,33 +259,6 @@ class Device:
         self.tiers.setdefault(cost.EP, set()).add("constant")
         pair = seconds, seconds * 0.4
         return pair, pair
-
-
-def measured_on(accelerator: Accelerator) -> Measured | None:
-    """What the user measured on such a device; without a store of the user's nothing is imported."""
-    path = store.existing()
-    if path is None:
-        return None
-    from primus_lint.projection import measured
-
-    return measured.of(path, accelerator)
-
-
-def known_or(found: Pair, modelled: Pair) -> Pair:
-    """What was measured, and the model where that is NaN."""
-    known = found[0] == found[0]
-    return where(known, found[0], modelled[0]), where(known, found[1], modelled[1])
-
-
-def unwindowed(run: Run) -> float:
-    """Share of the layers that attend to the whole sequence although the model has a window: every n-th one, or the zeros
-    of a list (`window_attn_skip_freq`). Layers are priced at the mean."""
-    skipped = run.args.get("window_attn_skip_freq")
-    if isinstance(skipped, int) and not isinstance(skipped, bool) and skipped > 0:
-        return 1 / skipped
-    if isinstance(skipped, (list, tuple)) and skipped:
-        return sum(1 for item in skipped if not item) / len(skipped)
-    return 0.0
 
 
 def distinct(bins: Any, draws: int) -> Any:
