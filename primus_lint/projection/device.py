@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from primus_lint.ir.run import MixtureOfExperts, Run
     from primus_lint.projection.compute import AttentionShape, Block
     from primus_lint.projection.cost import Pair
-    from primus_lint.projection.measured import Measured
     from primus_lint.projection.placement import Placement
     from primus_lint.projection.shapes import Gemm
 
@@ -259,6 +258,17 @@ class Device:
         self.tiers.setdefault(cost.EP, set()).add("constant")
         pair = seconds, seconds * 0.4
         return pair, pair
+
+
+def unwindowed(run: Run) -> float:
+    """Share of the layers that attend to the whole sequence although the model has a window: every n-th one, or the zeros
+    of a list (`window_attn_skip_freq`). Layers are priced at the mean."""
+    skipped = run.args.get("window_attn_skip_freq")
+    if isinstance(skipped, int) and not isinstance(skipped, bool) and skipped > 0:
+        return 1 / skipped
+    if isinstance(skipped, (list, tuple)) and skipped:
+        return sum(1 for item in skipped if not item) / len(skipped)
+    return 0.0
 
 
 def distinct(bins: Any, draws: int) -> Any:

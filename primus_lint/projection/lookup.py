@@ -27,14 +27,3 @@ def known_or(found: Pair, modelled: Pair) -> Pair:
     """What was measured, and the model where that is NaN."""
     known = found[0] == found[0]
     return where(known, found[0], modelled[0]), where(known, found[1], modelled[1])
-
-
-def unwindowed(run: Run) -> float:
-    """Share of the layers that attend to the whole sequence although the model has a window: every n-th one, or the zeros
-    of a list (`window_attn_skip_freq`). Layers are priced at the mean."""
-    skipped = run.args.get("window_attn_skip_freq")
-    if isinstance(skipped, int) and not isinstance(skipped, bool) and skipped > 0:
-        return 1 / skipped
-    if isinstance(skipped, (list, tuple)) and skipped:
-        return sum(1 for item in skipped if not item) / len(skipped)
-    return 0.0
