@@ -80,9 +80,8 @@ def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool)
         if not sharded:
             total = total + count * slack_bytes(numel * sizes.e)
         each: Any = 0
-        for width in state:
-            if width:
-                each = each + slack_bytes(numel * width)
+        for width in {width for width in state if width}:
+            each = each + state.count(width) * slack_bytes(numel * width)
         owned, real = shares[expert]
         total = total + ceil_div(count * each * owned, maximum(real, 1))
     return total
