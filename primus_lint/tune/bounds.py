@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from primus_lint.tune.certificate import MEMORY_TOLERANCE
+from primus_lint.tune.forms import module_lists
 from primus_lint.tune.grid import Shape
 from primus_lint.tune.keys import PP, RECOMPUTE_KEYS, SHARDED, SPLIT_KEYS
 
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 SPLITS = frozenset((PP, *SPLIT_KEYS, SHARDED))  # keys that change no price of a layer
 SLACK = 1e-3  # start-up of kernels that run once a chunk: the only part of work that depends on the split
 WITHOUT: dict[str, Any] = dict.fromkeys(RECOMPUTE_KEYS)  # no recomputation
+
+
+LEAST = {**WITHOUT, "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+INPUT_BYTES = 8  # of an element of a layer's input, at most: fp32, with what the allocator keeps beside it
 
 
 class Bound(NamedTuple):
@@ -115,6 +121,31 @@ class Bounds:
         if keep.any() and self.by_time:
             seconds = evaluator.seconds(evaluator.run(names), shape.shape, self.prices(base))
         return shape, keep, 0.0 if seconds is None else np.where(np.isfinite(seconds), seconds, 0.0)
+
+    def fitting(self, base: Base, indices: Any, capacity_bytes: float, form: dict[str, Any]) -> Any:
+        """Which of some elements of a base may fit in a form of a kind: a mask.
+
+        `form` is the one of its kind that needs least. With every layer recomputed alone, a micro-batch in flight keeps
+        the input of each layer and the backward has all tensors of one: any other form keeps at least as much, but for
+        one input of a layer. Of module lists the longest needs least: what it drops of a micro-batch in flight comes back
+        for one layer at a time.
+        """
+        evaluator, run = self.evaluator, self.space.run
+        columns = self.shape(base.axes).chosen(indices)
+        least: Any = None
+        for given_up in ({}, self.space.given_up) if self.space.given_up else ({},):
+            names = evaluator.names({**base.keys, **form, **given_up}, columns)
+            peak = evaluator.bytes(evaluator.run(names), (len(indices), 1))
+            if peak is None:
+                return np.ones(len(indices), dtype=bool)
+            least = peak if least is None else np.minimum(least, peak)
+        inputs = run.batch.seq_length // names["cp"] * names["mbs"] * run.model.hidden_size * INPUT_BYTES
+        return (least - inputs <= capacity_bytes * (1 + MEMORY_TOLERANCE))[:, 0]
+
+    def longest(self) -> dict[str, Any]:
+        """The form of selective recomputation that needs least memory (it need not be legal)."""
+        modules = sorted({module for modules in module_lists(self.space.run) for module in modules})
+        return {**WITHOUT, "recompute_granularity": "selective", "recompute_modules": modules}
 
     def rows(self, base: Base) -> int:
         """Forms of a base, counts of recomputed layers included."""

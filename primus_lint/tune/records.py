@@ -23,6 +23,24 @@ class Elements(NamedTuple):
         return cls(shape, indices, shape.chosen(indices), shape.changed.ravel()[indices][:, None])
 
 
+class Scored:
+    """Elements of a base on which several forms are scored, and what their layers cost (with and without accelerations)."""
+
+    __slots__ = ("_elements", "indices", "prices", "shape")
+
+    def __init__(self, shape: Shape, indices: Any) -> None:
+        self.shape = shape
+        self.indices = indices
+        self.prices: dict[bool, dict[Any, Any]] = {False: {}, True: {}}
+        self._elements: Elements | None = None
+
+    @property
+    def elements(self) -> Elements:
+        if self._elements is None:
+            self._elements = Elements.of(self.shape, self.indices)
+        return self._elements
+
+
 class Found(NamedTuple):
     """Legal elements of one structure that fit, or nearly do: parallel arrays."""
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from primus_lint.tune.bounds import WITHOUT, Bound, Bounds
+from primus_lint.tune.bounds import LEAST, WITHOUT, Bound, Bounds
 from primus_lint.tune.certificate import MEMORY_TOLERANCE, Certificate
 from primus_lint.tune.grid import Evaluator
 from primus_lint.tune.keys import NUMBER, RECOMPUTE_KEYS, TUNED
 from primus_lint.tune.objective import Objective
-from primus_lint.tune.records import Elements, Found
+from primus_lint.tune.records import Elements, Found, Scored
 from primus_lint.tune.rescore import Candidate, pick, rescore
 from primus_lint.tune.space import Base, Pins, Space
 from primus_lint.tune.switches import accelerations, improvements
@@ -190,19 +190,31 @@ class Search:
         indices = np.flatnonzero(chosen)
         if not len(indices):
             return
-        elements = Elements.of(shape, indices)
-        prices: dict[bool, dict[Any, Any]] = {False: {}, True: {}}  # with and without the accelerations
+        # which elements may fit with whole layers recomputed, and which without
+        capacity = self.objective.capacity_bytes
+        fits = self.bounds.fitting(base, indices, capacity, LEAST)
+        self.certificate.drop("does not fit", int((~fits).sum()) * rows)
+        indices = indices[fits]
+        if not len(indices):
+            return
+        partly = self.bounds.fitting(base, indices, capacity, self.bounds.longest())
+        sets = {True: Scored(shape, indices), False: Scored(shape, indices[partly])}
         forms = list(self.space.forms(base))
         for position, (form, axis) in enumerate(forms):
-            slower = any(key in form for key in self.space.given_up)
-            fits = self.score({**base.keys, **form}, axis, elements, prices[slower])
-            if form == WITHOUT and not self.front and fits is not None:
+            full = form["recompute_granularity"] == "full"
+            number = 1 if axis is None else len(axis.rows)
+            if not full:
+                self.certificate.drop("does not fit", (len(sets[True].indices) - len(sets[False].indices)) * number)
+            if not len(sets[full].indices):
+                continue
+            given_up = any(key in form for key in self.space.given_up)
+            fitting = self.score({**base.keys, **form}, axis, sets[full].elements, sets[full].prices[given_up])
+            if form == WITHOUT and not self.front and fitting is not None:
                 # what fits without recomputation need not be looked at with it
-                elements, prices = Elements.of(shape, elements.indices[~fits]), {False: {}, True: {}}
+                done = sets[False].indices[fitting]
+                sets = {kind: Scored(shape, np.setdiff1d(each.indices, done)) for kind, each in sets.items()}
                 left = sum(1 if later is None else len(later.rows) for _, later in forms[position + 1 :])
-                self.certificate.bounded += int(fits.sum()) * left
-                if not len(elements.indices):
-                    return
+                self.certificate.bounded += len(done) * left
 
     def score(self, keys: dict[str, Any], axis: Axis | None, elements: Elements, priced: dict[Any, Any]) -> Any:
         """Legality, seconds and bytes of some elements of one structure; keep what may matter. Returns which elements fit

@@ -10,7 +10,7 @@ import pytest
 np = pytest.importorskip("numpy")
 
 from primus_lint.pipeline import Subject  # noqa: E402
-from primus_lint.tune.bounds import SPLITS, Bounds  # noqa: E402
+from primus_lint.tune.bounds import LEAST, SPLITS, WITHOUT, Bounds  # noqa: E402
 from primus_lint.tune.certificate import MEMORY_TOLERANCE, TIME_TOLERANCE  # noqa: E402
 from primus_lint.tune.grid import Evaluator, Shape  # noqa: E402
 from primus_lint.tune.keys import RECOMPUTE_KEYS  # noqa: E402
@@ -109,6 +109,35 @@ def test_the_bound_of_a_group_is_one_for_every_split(seed: int) -> None:
         for group in rng.sample(groups, min(4, len(groups))):
             for base in group.bases:
                 assert bounds.base(base).least >= group.least, base.keys
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_no_form_needs_less_than_the_least(seed: int) -> None:
+    """What is passed over for lack of memory fits in no form."""
+    rng = random.Random(seed)
+    evaluator, space = space_of(drawn(500 + seed))
+    bounds = Bounds(evaluator, space, True)
+    bases = list(space.bases())
+    with np.errstate(all="ignore"):
+        for base in rng.sample(bases, min(3, len(bases))):
+            shape = bounds.shape(base.axes)
+            names = evaluator.names({**base.keys, **WITHOUT}, shape.columns)
+            indices = np.flatnonzero(evaluator.legal(names, evaluator.others, shape.valid, lambda name, number: None))
+            if not len(indices):
+                continue
+            columns = shape.chosen(indices)
+            for form, axis in space.forms(base):
+                numbers = {} if axis is None else {axis.keys[0]: rng.choice(axis.rows)[0]}
+                peak = evaluator.bytes(
+                    evaluator.run(evaluator.names({**base.keys, **form, **numbers}, columns)), (len(indices), 1)
+                )
+                if peak is None:
+                    continue
+                capacity = float(np.median(peak)) / (1 + MEMORY_TOLERANCE)
+                least = LEAST if form["recompute_granularity"] == "full" else bounds.longest()
+                may = bounds.fitting(base, indices, capacity, least)
+                assert may[peak[:, 0] <= capacity].all(), (base.keys, form)
+                assert bounds.fitting(base, indices, capacity, LEAST)[peak[:, 0] <= capacity].all(), (base.keys, form)
 
 
 @pytest.mark.parametrize("seed", range(40))
