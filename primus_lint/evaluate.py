@@ -29,6 +29,7 @@ def evaluate(request: Any, only: str | None = None) -> dict[str, Any]:
         "findings": [],
         "memory": None,
         "time": None,
+        "abstained": {"memory": None, "time": None},
     }
     try:
         _fill(answer, subject_of(request), only)
@@ -47,12 +48,13 @@ def _fill(answer: dict[str, Any], subject: Subject, only: str | None) -> None:
         findings.sort(key=lambda finding: (finding.stage, finding.order, finding.code))
         answer["findings"] = [finding_data(finding) for finding in findings]
         answer["legal"], answer["legal_world_sizes"] = verdict(subject, findings)
-    from primus_lint.report.json_report import memory_data, time_data
+    from primus_lint.report.json_report import abstained_data, memory_data, time_data
 
     if only in (None, "memory"):
         answer["memory"] = memory_data(subject)
     if only in (None, "time"):
         answer["time"] = time_data(subject)
+    answer["abstained"] = abstained_data(subject, only)
 
 
 def verdict(subject: Subject, findings: list[Finding]) -> tuple[bool | None, list[int] | None]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from primus_lint.hardware import Accelerator
     from primus_lint.ir.run import Run, Target
-    from primus_lint.ledger import Ledger
+    from primus_lint.ledger import Abstention, Ledger
     from primus_lint.projection import Projection
     from primus_lint.readers.document import ResolvedDocument, Section
     from primus_lint.report.base import Base, Before
@@ -154,18 +154,61 @@ class Subject:
         return legal_world_sizes(self.lowered)
 
     @cached_property
-    def ledger(self) -> Ledger | None:
-        if self.framework == "torchtitan" and self.computable:
-            from primus_lint.ledger import Ledger
-            from primus_lint.ledger.titan import ledger
+    def account(self) -> Ledger | Abstention:
+        """The memory account, or the reasons why there is none."""
+        from primus_lint.ledger import Abstention
+
+        if not self.modelled or self.framework == "megatron_bridge":
+            return Abstention(self.not_modelled)
+        if not self.computable:
+            return Abstention((self._uncomputable(),))
+        if self.framework == "torchtitan":
+            from primus_lint.ledger.titan import ledger as titan_ledger
             from primus_lint.lower.megatron.namespace import WRONG_KIND
 
             try:
-                account = ledger(self.lowered.namespace, self.accelerator)
+                return titan_ledger(self.lowered.namespace, self.accelerator)
             except WRONG_KIND:  # text or a list where a number belongs: the key rules say which
-                return None
-            return account if isinstance(account, Ledger) else None
-        return ledger_of(self.run, self.accelerator) if self.computable else None
+                return Abstention(("torchtitan: a value of a wrong kind",))
+        from primus_lint.ledger import ledger
+
+        assert self.run is not None
+        return ledger(self.run, self.accelerator)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        from primus_lint.ledger import Ledger
+
+        return self.account if isinstance(self.account, Ledger) else None
+
+    def _uncomputable(self) -> str:
+        """Why neither memory nor time of a known framework can be computed."""
+        broken = [f.name for f in self.conditions if f.severity == "error" and f.code[0] in GRID_FAMILIES]
+        return f"the recipe is illegal: {', '.join(dict.fromkeys(broken))}" if broken else "the recipe is incomplete"
+
+    @property
+    def no_memory(self) -> tuple[str, ...]:
+        """Why there is no memory account; empty when there is one."""
+        return () if self.ledger is not None else self.account.reasons  # type: ignore[union-attr]
+
+    @property
+    def no_time(self) -> tuple[str, ...]:
+        """Why nothing is projected; empty when something is."""
+        if self.projection is not None:
+            return ()
+        if not self.modelled or self.framework == "megatron_bridge":
+            return self.not_modelled
+        if self.framework == "torchtitan":
+            return ("torchtitan: time",)
+        if not self.computable or self.run is None:
+            return (self._uncomputable(),)
+        if self.target.world_size is None:
+            return ("the world size is not known",)
+        if self.accelerator is None:
+            return ("no GPU kind is known",)
+        from primus_lint.projection.project import why_not
+
+        return (why_not(self.run) or "sizes that no time can be computed for",)
 
     @cached_property
     def not_modelled(self) -> tuple[str, ...]:
@@ -201,16 +244,6 @@ class Subject:
         other = Subject(self.document, self.section, target, self.version, self.assumed)
         other.framework, other.env, other.stack = self.framework, self.env, self.stack
         return other
-
-
-def ledger_of(run: Run | None, accelerator: Accelerator | None) -> Ledger | None:
-    """The ledger of a recipe; None when it abstains (kind of model, world size or vocabulary not known)."""
-    from primus_lint.ledger import Ledger, ledger
-
-    if run is None or run.parallel.dp is None or run.parallel.stages is None:
-        return None
-    result = ledger(run, accelerator)
-    return result if isinstance(result, Ledger) else None
 
 
 class Checked:

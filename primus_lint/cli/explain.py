@@ -167,15 +167,12 @@ def _memory(checked: Checked, rank: int | None) -> int:
     from primus_lint.units import gib
 
     for subject in checked.subjects:
-        if not subject.computable:
-            click.echo("no memory account: the recipe is not modelled, incomplete or illegal", err=True)
-            return 2
         if subject.target.world_size is None:
             click.echo(f"give --nodes or --world-size; legal are {subject.legal_world_sizes}", err=True)
             return 2
         ledger = subject.ledger
         if ledger is None:
-            click.echo("no memory account: " + "; ".join(subject.not_modelled), err=True)
+            click.echo("no memory account: " + "; ".join(subject.no_memory), err=True)
             return 2
         shown = [item for item in ledger.ranks if rank is None or item.pp_rank == rank]
         if not shown:

@@ -83,6 +83,7 @@ def file_data(checked: Checked, root: str) -> dict[str, Any]:
         "legal_world_sizes": None,
         "memory": None,
         "time": None,
+        "abstained": {"memory": None, "time": None},
         "not_modelled": [],
     }
     if subject is None:
@@ -90,6 +91,7 @@ def file_data(checked: Checked, root: str) -> dict[str, Any]:
     target = subject.target
     data["target"] = {"gpu": target.gpu, "world_size": target.world_size, "gpus_per_node": target.gpus_per_node}
     data["not_modelled"] = list(subject.not_modelled)
+    data["abstained"] = abstained_data(subject)
     if not subject.modelled:
         return data
     if target.world_size is None:
@@ -117,6 +119,14 @@ def memory_data(subject: Subject) -> dict[str, Any] | None:
         "capacity_bytes": capacity,
         "worst_rank": ledger.worst,
         "ranks": [rank.as_json() for rank in ledger.ranks],
+    }
+
+
+def abstained_data(subject: Subject, only: str | None = None) -> dict[str, list[str] | None]:
+    """Why `memory` and `time` are null, each null when there is an account (or nobody asked for it)."""
+    return {
+        "memory": (list(subject.no_memory) or None) if only in (None, "memory") else None,
+        "time": (list(subject.no_time) or None) if only in (None, "time") else None,
     }
 
 

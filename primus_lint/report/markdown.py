@@ -82,11 +82,12 @@ def _open(checked: Checked) -> str:
 
 
 def _figures(checked: Checked) -> tuple[str, str]:
+    """Memory and speed of the first section that has an account, or why none has one."""
+    reasons = ""
     for subject in checked.subjects:
-        if not subject.modelled or subject.run is None or subject.target.world_size is None:
-            continue
         ledger, accelerator, projection = subject.ledger, subject.accelerator, subject.projection
         if ledger is None:
+            reasons = reasons or f"none: {cell('; '.join(subject.no_memory))}"
             continue
         memory = f"{gib(ledger.worst_rank.device_low_bytes)} to {gib(ledger.worst_rank.device_high_bytes)}"
         fits = None
@@ -95,8 +96,10 @@ def _figures(checked: Checked) -> tuple[str, str]:
             fits = ledger.fits(accelerator.visible_hbm_bytes)
         if fits is False:
             return memory + " **out of memory**", "does not run"
-        return memory, "" if projection is None else f"{projection.tokens_per_s_per_gpu:,.0f}"
-    return "", ""
+        if projection is None:
+            return memory, f"none: {cell('; '.join(subject.no_time))}"
+        return memory, f"{projection.tokens_per_s_per_gpu:,.0f}"
+    return reasons, ""
 
 
 def group_lines(group: Group, root: str) -> list[str]:

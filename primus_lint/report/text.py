@@ -159,7 +159,7 @@ def _sizes(sizes: list[int]) -> str:
 def _memory(subject: Subject) -> str:
     ledger, accelerator = subject.ledger, subject.accelerator
     if ledger is None:
-        return "memory: not computed"
+        return f"no memory: {'; '.join(subject.no_memory)}"
     rank = ledger.worst_rank
     text = f"peak {gib(rank.device_low_bytes)} to {gib(rank.device_high_bytes)}"
     if accelerator is not None:

@@ -26,6 +26,7 @@ FILE = {
     "legal_world_sizes",
     "memory",
     "time",
+    "abstained",
     "not_modelled",
 }
 FINDING = {
@@ -136,5 +137,7 @@ def test_the_corpus_follows_the_schema(corpus_words: list[str], report: Any, tar
             assert rank["static_bytes"] <= rank["steady_allocated_bytes"] <= rank["peak_allocated_bytes"]
             assert rank["device_low_bytes"] <= rank["device_high_bytes"]
     for file in data["files"]:
+        for part in ("memory", "time"):
+            assert (file["abstained"][part] is None) == (file[part] is not None or file["format"] is None), file["path"]
         if file["time"] is not None:
             assert sum(file["time"]["breakdown_s"].values()) == pytest.approx(file["time"]["iteration_s"])

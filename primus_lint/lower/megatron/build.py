@@ -340,8 +340,6 @@ def _not_modelled(v: Namespace) -> tuple[str, ...]:
         out.append("offloaded activations: their transfers are not timed")
     if (v.get("cuda_graph_impl") or "none") != "none":
         out.append("CUDA graphs: their memory pools are not counted")
-    if v.get("moe_latent_size"):
-        out.append("latent MoE: not accounted")
     if v.get("tensor_parallel_num_weight_shards"):
         out.append("weight sharding over tensor ranks (GTP): not accounted")
     if v.get("use_turbo_mega_moe"):
