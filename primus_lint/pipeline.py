@@ -283,7 +283,7 @@ def check_source(source: SourceText, options: Options, settings: Settings | None
     if document.is_recipe:
         target, checked.assumed = resolve_target(
             source.path, source, settings, gpu=options.gpu, nodes=options.nodes,
-            world_size=options.world_size, gpus_per_node=options.gpus_per_node,
+            world_size=options.world_size, gpus_per_node=options.gpus_per_node, document=document,
         )  # fmt: skip
         stated = stated_versions(options, settings, document)
         checked.subjects = [

@@ -1,4 +1,4 @@
-"""Which target a file is checked for: command line, settings, a comment in the file, the path; in this order."""
+"""Which target a file is checked for: command line, settings, a comment in the file, its launch command, the path; in this order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from primus_lint.ir.run import Target
 
 if TYPE_CHECKING:
+    from primus_lint.readers.document import ResolvedDocument
     from primus_lint.settings import Settings
     from primus_lint.source.text import SourceText
 
@@ -28,8 +29,9 @@ def resolve_target(
     nodes: int | None = None,
     world_size: int | None = None,
     gpus_per_node: int | None = None,
+    document: ResolvedDocument | None = None,
 ) -> tuple[Target, list[Assumed]]:
-    """The target of one file and what was taken from where.
+    """The target of one file and what was taken from where; `document` is the file as it was read, where it was.
 
     A stronger source hides the weaker ones part by part: GPU kind, GPUs per node, and world size (which nodes x GPUs
     per node also gives).
@@ -47,6 +49,9 @@ def resolve_target(
         comment = target_comment(source.text)
         if comment:
             layers.append(("the target comment in the file", comment))
+    launched = {} if document is None else _launched(document)
+    if launched:
+        layers.append(("the launch command in the file", launched))
     from primus_lint.hardware import guess_from_path
 
     guess = guess_from_path(path)
@@ -85,6 +90,12 @@ def canonical_gpu(name: str) -> str:
 
     found = accelerator(name)
     return name if found is None else found.name
+
+
+def _launched(document: ResolvedDocument) -> dict[str, object]:
+    """What the file's own `torchrun` is told about nodes and GPUs per node."""
+    found = {name: document.top_level.get(f"launcher.{name}") for name in ("nodes", "gpus_per_node")}
+    return {name: value.value for name, value in found.items() if value is not None and value.value > 0}
 
 
 def node_size(gpu: str) -> int:

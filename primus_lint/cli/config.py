@@ -16,6 +16,7 @@ def command(file: str, **values: Any) -> None:
     """Show the settings and the target that hold for FILE, each with its source."""
     import os
 
+    from primus_lint.readers import read
     from primus_lint.settings import load_settings
     from primus_lint.source.text import SourceText
     from primus_lint.target import resolve_target
@@ -31,9 +32,10 @@ def command(file: str, **values: Any) -> None:
     if ignored:
         click.echo(f"  ignored in this file: {', '.join(ignored)}")
     source = None if os.path.isdir(file) else SourceText.from_path(file)
+    document = None if source is None else read(source, env=chosen.env, set_values=chosen.set_values)
     target, assumed = resolve_target(
         file, source, settings, gpu=chosen.gpu, nodes=chosen.nodes, world_size=chosen.world_size,
-        gpus_per_node=chosen.gpus_per_node,
+        gpus_per_node=chosen.gpus_per_node, document=document,
     )  # fmt: skip
     click.echo(f"target: gpu {target.gpu or 'unknown'}, world size {target.world_size or 'unknown'}")
     for item in assumed:

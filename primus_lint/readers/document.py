@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from primus_lint.source.spans import Problem, SpanDoc
     from primus_lint.source.text import SourceText
@@ -126,6 +126,7 @@ class ResolvedDocument:
     """The result of reading one file with its presets, parents, environment and `--set` values."""
 
     __slots__ = (
+        "again",
         "doc",
         "env",
         "env_used",
@@ -166,6 +167,7 @@ class ResolvedDocument:
         self.top_level: dict[str, Value] = {}  # dotted leaves outside modules (work_group, platform.config, strays)
         self.env: dict[str, Value] = {}  # variables that the file itself exports (Primus `env:`, Megatron ENV_VARS)
         self.preset_source = ""  # where presets came from, for people
+        self.again: Callable[[SourceText], ResolvedDocument] | None = None  # reads another text of this file alike
         self.framework_version: str | None = None  # when the file or its presets state one
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from primus_lint.readers.document import LocatedProblem, Origin, ResolvedDocument, Section, Value
@@ -40,6 +41,7 @@ def read_shell(
     """Read a launch script; see `read` for the parameters. No recipe when no command trains with Megatron's flags."""
     result = ResolvedDocument(source.path, "shell", source=source)
     result.sources[source.path] = source
+    result.again = partial(read_shell, env=env, set_values=set_values, model=model, version=version)
     text = source.text
     if len(text) > MAX_CHARS or not any(mark in text for mark in MARKS):
         result.is_recipe = False

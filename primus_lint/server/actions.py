@@ -37,7 +37,7 @@ def actions(
         for finding in analysis.checked.findings:
             if finding.suppressed is None and _overlap(finding_range(finding, analysis), wanted):
                 found += _of_finding(finding, analysis, version)
-    if analysis.checked.is_recipe and not analysis.checked.unreadable and analysis.checked.document.doc is not None:
+    if analysis.checked.is_recipe and not analysis.checked.unreadable:
         for kind, title, command in (
             (FIX_ALL, "primus-lint: repair this file (safe fixes)", REPAIR_COMMAND),
             (types.CodeActionKind.Source, "primus-lint: repair and tune this file (--fix)", FIX_COMMAND),

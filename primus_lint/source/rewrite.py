@@ -36,15 +36,10 @@ class Operation(NamedTuple):
 
 
 class Edited(NamedTuple):
-    """A proven edit: the new text parsed, and the splices of the old text that make it."""
+    """A proven edit: the new text, and the splices of the old text that make it."""
 
-    doc: SpanDoc
+    text: str
     splices: list[Splice]
-
-    @property
-    def text(self) -> str:
-        """The new text."""
-        return self.doc.source.text
 
 
 def edit(doc: SpanDoc, operations: Iterable[Operation]) -> Edited | EditError:
@@ -63,7 +58,7 @@ def edit(doc: SpanDoc, operations: Iterable[Operation]) -> Edited | EditError:
         if now.fatal:
             return EditError(f"{operation.op} {name(operation.path)} would break the file: {now.problems[-1].message}")
     splices = draft.splices()
-    return verify(doc, draft.text, todo, splices) or Edited(now, splices)
+    return verify(doc, draft.text, todo, splices) or Edited(draft.text, splices)
 
 
 def plan(doc: SpanDoc, operation: Operation) -> list[Splice] | EditError:

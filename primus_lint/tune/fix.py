@@ -58,7 +58,7 @@ def fix_source(source: SourceText, options: Options, settings: Settings | None, 
     from primus_lint.pipeline import check_source
 
     result = FixResult(check_source(source, options, settings), source)
-    if result.before.unreadable or not result.before.is_recipe or result.before.document.doc is None:
+    if result.before.unreadable or not result.before.is_recipe:
         return result
     for _ in range(ROUNDS):
         _repair(result, options, settings, how)

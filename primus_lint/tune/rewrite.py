@@ -76,10 +76,9 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
     from primus_lint.source.rewrite import Operation
 
     out: list[Operation] = []
-    doc = document.doc
-    if doc is None:
+    if document.doc is None:
         return f"{document.format} files are shown, not written"
-    if document.format not in ("primus", "primus-export"):
+    if document.format == "megatron-yaml":
         return _flag_operations(changes, section, document)
     added: list[str] = []
     for change in changes:
@@ -122,33 +121,21 @@ def _is_null_without(key: str, origin: Origin, section: Section, document: Resol
 
 
 def _flag_operations(changes: Iterable[Change], section: Section, document: ResolvedDocument) -> list[Operation] | str:
-    """The same for a `MODEL_ARGS` mapping of command-line flags: null and false take a flag away."""
-    from primus_lint.readers.tables import flags
+    """The same for a `MODEL_ARGS` mapping of command-line flags."""
     from primus_lint.source.rewrite import Operation
+    from primus_lint.tune.flag_steps import flag_steps
 
-    if document.format != "megatron-yaml":
-        return f"{document.format} files are shown, not written"
+    steps = flag_steps(changes, section, document)
+    if isinstance(steps, str):
+        return steps
     out: list[Operation] = []
-    for change in changes:
-        origin = locate_origin(section, change.key, document)
-        if change.op == "rename":
-            return f"{change.key} cannot be renamed in a list of flags"
-        value = None if change.op == "drop" else change.value
-        names = [text for text, flag in flags(document.framework_version).items() if flag.key == change.key]
-        wanted = [text for text in names if flags(document.framework_version)[text].off is (value is False)]
-        removed = origin is not None and (value is None or isinstance(value, bool))
-        if origin is not None and removed:
-            out.append(Operation("delete", origin.key_path))
-        if value is None or (not wanted and (value is False or removed)):
-            continue  # without its flag the argument has its default: off, or on for one that only switches off
-        if origin is not None and not removed:
-            out.append(Operation("set", origin.key_path, value))
-        elif wanted:
-            path = (*section.node_path, wanted[0])
-            after = _relative_flag(change.key, section, document, out)
-            out.append(Operation("insert", path, True if isinstance(value, bool) else value, after=after))
-        else:
-            return f"{change.key} has no flag in this version"
+    for step in steps:
+        origin = locate_origin(section, step.key, document)
+        if step.op == "insert":
+            after = _relative_flag(step.key, section, document, out)
+            out.append(Operation("insert", (*section.node_path, step.flag), step.value, after=after))
+        elif origin is not None:
+            out.append(Operation(step.op, origin.key_path, step.value))
     return out
 
 
@@ -200,6 +187,10 @@ def rewrite(changes: Iterable[Change], section: Section, document: ResolvedDocum
     """The file with some keys changed, proved; or why that cannot be done."""
     from primus_lint.source.rewrite import edit
 
+    if document.format == "shell":
+        from primus_lint.tune.rewrite_shell import rewrite_shell
+
+        return rewrite_shell(changes, section, document)
     todo = operations(changes, section, document)
     if isinstance(todo, str):
         return todo

@@ -10,6 +10,7 @@ from primus_lint.readers import read
 from primus_lint.readers.document import ResolvedDocument
 from primus_lint.readers.shell_compute import compute
 from primus_lint.source.text import SourceText
+from primus_lint.target import resolve_target
 
 CORE = "--num-layers 2 --hidden-size 64 "
 
@@ -204,3 +205,18 @@ def test_a_shebang_tells_a_script_without_suffix() -> None:
 )  # fmt: skip
 def test_arithmetic(text: str, value: int | None) -> None:
     assert compute(text) == value
+
+
+@pytest.mark.parametrize(
+    ("flags", "given", "world"),
+    [("--nnodes 4 --nproc_per_node 8", {}, 32), ("--nnodes=2 --nproc-per-node=4", {}, 8), ("--nnodes 4", {}, 32),
+     ("--nproc_per_node 8", {}, None), ("--nnodes 1:4 --nproc_per_node 8", {}, None),
+     ("--nnodes 4 --nproc_per_node 8", {"nodes": 16}, 128), ("--nnodes ${NNODES:-3} --nproc_per_node gpu", {}, 24)],
+)  # fmt: skip
+def test_the_launch_command_is_a_target_that_the_command_line_hides(
+    flags: str, given: dict[str, int], world: int | None
+) -> None:
+    source = SourceText.from_text("run.sh", f"torchrun {flags} pretrain_gpt.py {CORE}\n")
+    target, assumed = resolve_target("run.sh", source, None, document=read(source), **given)
+    assert target.world_size == world
+    assert world is None or given or "the launch command in the file" in [item.source for item in assumed]

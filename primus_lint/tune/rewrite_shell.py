@@ -1,0 +1,165 @@
+"""Changed keys -> edits of a launch script: values where they are written, flags beside their relatives.
+
+The script is read again after every edit: the changed key must then have its value, and every other key of every
+command the one it had. So a variable that two flags share is not changed behind the back of one of them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.source.rewrite import Edited
+from primus_lint.source.splice import Draft, EditError, Splice
+from primus_lint.source.text import SourceText
+from primus_lint.tune.flag_steps import Step, flag_steps
+from primus_lint.tune.rewrite import RELATIVES, locate_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from primus_lint.readers.document import Origin, ResolvedDocument, Section
+    from primus_lint.rules.finding import Change
+
+_BREAK = re.compile(r"(?:[ \t]|\\\r?\n|\r?\n)+")
+_VARIABLE = re.compile(r"""(?:[ \t]+|=)(?:"[^"\n]*"|\S+)""")  # the use of the variable that a value comes through
+_BEFORE = re.compile(r"(?:[ \t]|\\\r?\n|\r?\n)+$")
+
+
+def rewrite_shell(changes: Iterable[Change], section: Section, document: ResolvedDocument) -> Edited | EditError | str:
+    """The script with some keys changed, proved; or why that cannot be done."""
+    steps = flag_steps(changes, section, document)
+    if isinstance(steps, str):
+        return steps
+    assert document.source is not None and document.again is not None
+    draft = Draft(document.source.text)
+    now = document
+    for step in steps:
+        proved = _make(step, section.name, now, draft)
+        if isinstance(proved, EditError):
+            return proved
+        now = proved
+    return Edited(draft.text, draft.splices())
+
+
+def _make(step: Step, name: str, now: ResolvedDocument, draft: Draft) -> ResolvedDocument | EditError:
+    """Make one step on `draft`: the first of its spellings that the re-read script proves."""
+    assert now.source is not None and now.again is not None
+    section = _named(name, now)
+    assert section is not None
+    wanted = {**_values(now), (name, step.key): None if step.op == "delete" else _plain(step.value)}
+    for splice in _spellings(step, section, now):
+        trial = Draft(draft.text)
+        if trial.apply([splice]) is not None:
+            continue
+        source = SourceText(
+            now.source.path, now.source.encode(trial.text), trial.text, now.source.bom, now.source.encoding
+        )
+        after = now.again(source)
+        if {key: value for key, value in _values(after).items() if value is not None} == {
+            key: value for key, value in wanted.items() if value is not None
+        } and len(after.problems) <= len(now.problems):
+            draft.apply([splice])
+            return after
+    origin = locate_origin(section, step.key, now)
+    if origin is not None and origin.variable is not None:
+        return EditError(f"{step.flag} takes its value from ${origin.variable}: change it where that is set")
+    return EditError(f"{step.flag} cannot be edited in this script")
+
+
+def _spellings(step: Step, section: Section, now: ResolvedDocument) -> list[Splice]:
+    """Ways to write one step, the best first."""
+    assert now.source is not None
+    text = now.source.text
+    origin = locate_origin(section, step.key, now)
+    if step.op == "set":
+        if origin is None or origin.span is None:
+            return []
+        start, end = origin.span
+        return [Splice(start, end, word) for word in _words(step.value)]
+    if step.op == "delete":
+        if origin is None or origin.key_span is None:
+            return []
+        return _removals(origin, text)
+    return [
+        splice
+        for word in ([""] if step.value is True else [" " + word for word in _words(step.value)])
+        for splice in _insertions(step.flag + word, step.key, section, now)
+    ]
+
+
+def _words(value: Any) -> list[str]:
+    """A value as words of a command: quoted where the shell needs it, and plain (inside quotes that stand already)."""
+    items = [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)]
+    quoted, plain = " ".join(shlex.quote(item) for item in items), " ".join(items)
+    if quoted == plain:
+        return [plain]
+    return [quoted] if any(char in plain for char in "\"'$`\\") else [quoted, plain]
+
+
+def _removals(origin: Origin, text: str) -> list[Splice]:
+    """The flag with its value goes, with the blanks (and line continuation) before it."""
+    assert origin.key_span is not None
+    start = origin.key_span[0]
+    end = origin.span[1] if origin.span is not None and origin.span[0] >= origin.key_span[1] else origin.key_span[1]
+    while text[end : end + 1] in ("'", '"') and text[end : end + 1] == text[start - 1 : start]:
+        end += 1  # the quotes around one word
+        start -= 1
+    before = _BEFORE.search(text, 0, start)
+    comment = re.match(r"[ \t]*#", text[end:])
+    lead = start if before is None or comment else before.start()
+    after = _BREAK.match(text, end)
+    tail = end if after is None else after.end()
+    return [Splice(lead, end, ""), Splice(start, tail, ""), Splice(start, end, "")]
+
+
+def _insertions(words: str, key: str, section: Section, now: ResolvedDocument) -> list[Splice]:
+    """Behind the nearest relative that the script writes, separated as that one is; else behind the last flag."""
+    assert now.source is not None
+    text = now.source.text
+    places = [locate_origin(section, relative, now) for relative in RELATIVES.get(key, ())]
+    others = sorted(
+        (origin for name in section.values if (origin := locate_origin(section, name, now)) is not None),
+        key=lambda origin: origin.key_span or (0, 0),
+    )
+    out = []
+    for origin in [*(place for place in places if place is not None), *reversed(others)]:
+        if origin.key_span is None:
+            continue
+        start, end = origin.key_span
+        if origin.span is not None and origin.span[0] >= end:
+            end = origin.span[1]
+            end += text[end : end + 1] in ("'", '"')
+        elif origin.span is not None and (use := _VARIABLE.match(text, end)) is not None:
+            end = use.end()
+        before = _BEFORE.search(text, 0, start)
+        gap = before.group() if before is not None else " "
+        if "\n" in gap:  # one line break and the indent of the relative
+            newline = gap.rfind("\n")
+            head = "\\\n" if "\\" in gap[:newline] else "\n"
+            gap = (" " if head[0] == "\\" else "") + head + gap[newline + 1 :]
+        if re.match(r"[ \t]*\\?[ \t]*#", text[end:]):  # its comment stays with it
+            out.append(Splice(start, start, words + gap))
+        else:
+            out.append(Splice(end, end, gap + words))
+        if len(out) == 4:
+            break
+    return out
+
+
+def _named(name: str, document: ResolvedDocument) -> Section | None:
+    return next((section for section in document.sections if section.name == name), None)
+
+
+def _values(document: ResolvedDocument) -> dict[tuple[str, str], Any]:
+    found = {
+        (section.name, key): _plain(value.value)
+        for section in document.sections
+        for key, value in section.values.items()
+    }
+    return found | {("", key): _plain(value.value) for key, value in document.top_level.items()}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
