@@ -198,9 +198,7 @@ class Subject:
             return ()
         if not self.modelled or self.framework == "megatron_bridge":
             return self.not_modelled
-        if self.framework == "torchtitan":
-            return ("torchtitan: time",)
-        if not self.computable or self.run is None:
+        if not self.computable:
             return (self._uncomputable(),)
         if self.target.world_size is None:
             return ("the world size is not known",)
@@ -208,7 +206,30 @@ class Subject:
             return ("no GPU kind is known",)
         from primus_lint.projection.project import why_not
 
-        return (why_not(self.run) or "sizes that no time can be computed for",)
+        run = self.timed_run
+        unknown = "sizes that no time can be computed for"
+        if run is None:
+            return self._titan_time() or (unknown,)
+        return (why_not(run) or unknown,)
+
+    @cached_property
+    def timed_run(self) -> Run | None:
+        """The typed recipe whose step is projected: for TorchTitan, Megatron's that does the same work."""
+        if self.framework != "torchtitan":
+            return self.run
+        from primus_lint.lower.megatron.namespace import WRONG_KIND
+        from primus_lint.lower.torchtitan.timed import timed_run
+
+        try:
+            return timed_run(self.lowered.namespace, self.target)
+        except (*WRONG_KIND, ArithmeticError):  # text or a list where a number belongs: the key rules say which
+            return None
+
+    def _titan_time(self) -> tuple[str, ...]:
+        """Why TorchTitan's time is not known, or what it leaves open."""
+        from primus_lint.lower.torchtitan.timed import notes, reasons
+
+        return reasons(self.lowered.namespace) or notes(self.lowered.namespace)
 
     @cached_property
     def not_modelled(self) -> tuple[str, ...]:
@@ -220,7 +241,7 @@ class Subject:
             from primus_lint.lower.megatron.namespace import WRONG_KIND
 
             try:
-                return (*open_points(self.lowered.namespace), "torchtitan: time")
+                return (*open_points(self.lowered.namespace), *self._titan_time())
             except WRONG_KIND:
                 return ("torchtitan: memory and time, because of a value of a wrong kind",)
         if self.framework == "megatron_bridge":
@@ -232,9 +253,9 @@ class Subject:
     def projection(self) -> Projection | None:
         from primus_lint.projection import project
 
-        if not self.computable or self.run is None or self.accelerator is None or self.target.world_size is None:
+        if not self.computable or self.accelerator is None or self.target.world_size is None:
             return None
-        return project(self.run, self.accelerator, ledger=self.ledger)
+        return None if self.timed_run is None else project(self.timed_run, self.accelerator, ledger=self.ledger)
 
     def at_world(self, world_size: int) -> Subject:
         """The same section on another number of GPUs."""

@@ -49,15 +49,16 @@ def command(file: str, form: str, **values: Any) -> None:
 def _show(subject: Subject) -> None:
     from primus_lint.units import gib
 
-    run = subject.run
-    if run is None:
-        click.echo("the recipe is incomplete: nothing to project")
+    if not subject.modelled:
+        click.echo("\n".join(subject.not_modelled))
         return
     if subject.target.world_size is None:
         sizes = subject.legal_world_sizes
         click.echo(f"no world size is known: give --nodes or --world-size; legal are {sizes or 'none'}")
         return
     ledger, accelerator = subject.ledger, subject.accelerator
+    for text in subject.no_memory:
+        click.echo(f"memory: not computed: {text}")
     if ledger is not None:
         capacity = accelerator.visible_hbm_bytes if accelerator else max(r.device_high_bytes for r in ledger.ranks)
         name = accelerator.label if accelerator else "no GPU kind known"
@@ -77,7 +78,8 @@ def _show(subject: Subject) -> None:
                 click.echo(f"  {item_name:34}{gib(item.bytes):>12}  {item.formula}")
     projection = subject.projection
     if projection is None:
-        click.echo("time: not projected (GPU kind or a needed number is missing)")
+        for text in subject.no_time:
+            click.echo(f"time: not projected: {text}")
         return
     click.echo("time of one step")
     for key, value, _, tiers in projection.explain():

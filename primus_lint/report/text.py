@@ -138,15 +138,18 @@ def subject_lines(subject: Subject) -> list[str]:
     if subject.section.framework == "megatron" and subject.run is None:
         return ["no memory or time: the recipe is incomplete"]
     parts = []
+    said: tuple[str, ...] = ()
     if subject.target.world_size is None:
         sizes = subject.legal_world_sizes if subject.grid_known else None
         if sizes is not None:
             parts.append(f"legal on {_sizes(sizes)} GPUs" if sizes else "legal at no world size")
-    elif subject.section.framework == "megatron" or subject.ledger is not None:
+    elif subject.section.framework in ("megatron", "torchtitan"):
         parts.append(_memory(subject))
         parts.append(_time(subject))
-    for text in subject.not_modelled:
-        parts.append(f"not modelled: {text}")
+        said = subject.no_memory
+    left = [text for text in subject.not_modelled if text not in said]
+    if left:
+        parts.append(f"not modelled: {'; '.join(left)}")
     return ["; ".join(part for part in parts if part)]
 
 
