@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from primus_lint.settings import Settings
     from primus_lint.source.text import SourceText
 
+SUFFIXES = (".yaml", ".yml", ".sh")
 SKIPPED_FOLDERS = {
     ".git",
     ".hg",
@@ -94,16 +95,20 @@ def repository_root(start: str) -> str:
 
 
 def find_files(arguments: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
-    """(path, named alone) for every file argument and every YAML file below a directory argument."""
+    """(path, named alone) for every file argument and every YAML file or shell script below a directory argument."""
     for argument in arguments:
         if argument == "-" or not os.path.isdir(argument):
             yield argument, True
             continue
+        empty = True
         for folder, folders, files in os.walk(argument):
             folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith("."))
             for name in sorted(files):
-                if name.endswith((".yaml", ".yml")) and not name.startswith("."):
+                if name.endswith(SUFFIXES) and not name.startswith("."):
+                    empty = False
                     yield os.path.join(folder, name), False
+        if empty:
+            say(f"primus-lint: {argument}: no YAML file or script below this folder")
 
 
 def read_source(path: str, stdin_filename: str | None) -> SourceText:
@@ -148,10 +153,10 @@ def settings_problems(settings: Settings, shown: set[str]) -> bool:
     from primus_lint import __version__
     from primus_lint.settings import version_satisfies
 
+    good = _patterns_known(settings, shown)
     if settings.path is None or settings.path in shown:
-        return True
+        return good
     shown.add(settings.path)
-    good = True
     for problem in settings.problems:
         where = f"{problem.path}:{problem.line}:{problem.column}"
         say(f"{where}: {'error' if problem.fatal else 'warning'}[{problem.code}] {problem.message}")
@@ -159,6 +164,21 @@ def settings_problems(settings: Settings, shown: set[str]) -> bool:
     if settings.required_version and version_satisfies(settings.required_version) is False:
         say(f"primus-lint: {settings.path} wants version {settings.required_version}, this is {__version__}")
         good = False
+    return good
+
+
+def _patterns_known(settings: Settings, shown: set[str]) -> bool:
+    """Say once a run which patterns select no rule. One in `select` would switch off what was meant: not good."""
+    from primus_lint.rules.select import unknown_patterns
+
+    good = True
+    for key, pattern, near in unknown_patterns(settings):
+        line = f"primus-lint: {key}: no rule has the name, code or prefix {pattern!r}"
+        line += f"; did you mean {near}?" if near else "; `primus-lint rules` lists them"
+        if line not in shown:
+            say(line)
+            shown.add(line)
+        good &= key not in ("select", "extend-select")
     return good
 
 

@@ -59,6 +59,9 @@ def body_of_text(doc: SpanDoc, layer: str, env: Mapping[str, str]) -> Body:
         body.mapping = False
         if not doc.fatal:
             what = "is empty" if root is None or root.value is None else "is not a mapping"
+            body.problems = [
+                problem for problem in body.problems if problem.code != "empty-file"
+            ]  # the same, said once
             body.problems.append(LocatedProblem("not-a-mapping", f"the file {what}", source.path, None, 1, 1, True))
         return body
     body.branch = _TextReader(body, source, layer, env).branch(root, (), ())

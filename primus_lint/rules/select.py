@@ -46,6 +46,25 @@ def in_profile(code: str, profile: str) -> bool:
     return PROFILES.index(own) <= PROFILES.index(profile)
 
 
+def unknown_patterns(settings: Settings) -> list[tuple[str, str, str]]:
+    """(setting, pattern, the nearest name or "") for every pattern of the settings that selects no rule there is."""
+    from difflib import get_close_matches
+
+    given = [(key, name) for key in ("select", "extend_select", "ignore") for name in getattr(settings, key)]
+    given += [("severity", name) for name, _ in settings.severity]
+    given += [("per-file-ignores", name) for _, names in settings.per_file_ignores for name in names]
+    if not given:
+        return []
+    rules = catalogue.by_code().values()
+    out = []
+    for key, pattern in given:
+        if any(_specificity((pattern,), rule.code, rule.name) for rule in rules):
+            continue
+        near = get_close_matches(pattern, [rule.name for rule in rules] + [rule.code for rule in rules], 1, 0.6)
+        out.append((key.replace("_", "-"), pattern, near[0] if near else ""))
+    return out
+
+
 def _specificity(patterns: tuple[str, ...] | list[str], code: str, name: str) -> int:
     """How specifically a list of codes, prefixes and names selects a rule: 0 not at all."""
     best = 0

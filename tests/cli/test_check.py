@@ -245,3 +245,41 @@ def test_own_rules_hold_beside_the_shipped_ones(repo: Path, lint: Any) -> None:
     finally:
         use_rule_paths(())
         forget_settings()
+
+
+def test_a_selection_that_names_no_rule_is_not_taken_for_clean(repo: Path, lint: Any) -> None:
+    """`--select` with a typo would show nothing and pass; a typo in `ignore` only shows more than was meant."""
+    result = lint("--select", "hbm-overflo", OOM)
+    assert result.exit_code == 2
+    assert "did you mean hbm-overflow?" in result.output
+    result = lint("--ignore", "NOPE", CLEAN)
+    assert result.exit_code == 0
+    assert "ignore: no rule has the name, code or prefix 'NOPE'" in result.output
+    for known in ("M", "M1", "M101", "hbm-overflow", "ALL"):
+        assert "no rule has" not in lint("--select", known, OOM).output
+
+
+def test_a_folder_without_any_candidate_is_said(repo: Path, lint: Any) -> None:
+    (repo / "nothing").mkdir()
+    result = lint("nothing")
+    assert result.exit_code == 0
+    assert "nothing: no YAML file or script below this folder" in result.output
+
+
+def test_launch_scripts_below_a_folder_are_read(repo: Path, lint: Any) -> None:
+    (repo / "jobs").mkdir()
+    (repo / "jobs" / "setup.sh").write_text("pip install x\n")
+    (repo / "jobs" / "train.sh").write_text(
+        "torchrun --nnodes 1 --nproc_per_node 8 pretrain_gpt.py --num-layers 30 --hidden-size 1024 "
+        "--num-attention-heads 16 --pipeline-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 8 "
+        "--seq-length 1024 --max-position-embeddings 1024\n"
+    )
+    data = report(lint("--output-format", "json", "jobs"))
+    assert [file["path"] for file in data["files"]] == ["jobs/train.sh"]
+    assert "layers-divide-pipeline" in [finding["name"] for finding in errors(data)]
+
+
+def test_an_empty_file_is_one_error(repo: Path, lint: Any) -> None:
+    (repo / "empty.yaml").write_text("")
+    data = report(lint("--output-format", "json", "empty.yaml"))
+    assert [finding["name"] for finding in data["findings"]] == ["not-a-mapping"]
