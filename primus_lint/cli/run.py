@@ -109,6 +109,10 @@ def check_all(files: tuple[str, ...], options: Options, values: dict[str, Any]) 
             say(f"primus-lint: {path}: not a training recipe that primus-lint reads")
             could_not = True
         checked.append(item)
+    if len(checked) > 1:
+        from primus_lint.rules.siblings import drift
+
+        drift(checked)
     return checked, could_not
 
 

@@ -42,6 +42,22 @@ def _order(finding: Finding) -> tuple[int, int, int, str]:
     return severity, finding.stage, finding.order, finding.code
 
 
+def settle(checked: Checked, finding: Finding) -> None:
+    """Take a finding about several files into the file that it points at, as if its rules had found it there."""
+    from primus_lint.rules.select import selected
+    from primus_lint.rules.suppress import mark
+
+    settings = checked.settings
+    if not selected(finding.code, finding.name, finding.severity, checked.path, settings):
+        return
+    locate(finding, checked.subjects[0])
+    if settings is not None and settings.severity:
+        override([finding], checked, settings)
+    mark([finding], checked)
+    checked.findings.append(finding)
+    checked.findings.sort(key=_order)
+
+
 def override(findings: list[Finding], checked: Checked, settings: Settings) -> None:
     """Give findings the severity that the settings want. What keeps a file from being read stays an error."""
     from primus_lint.rules.select import severity_of
@@ -83,7 +99,7 @@ def findings_of(subject: Subject) -> list[Finding]:
         keep_working_fixes(found, subject)
     for entry in catalogue.applicable(subject.framework, subject.version):
         module = "" if entry.check is None else entry.check.partition(":")[0]
-        if module in ("", "args", "document") or (module == "base" and subject.before is None):
+        if module in ("", "args", "document", "siblings") or (module == "base" and subject.before is None):
             continue
         if module in ("memory", "throughput", "derived") and not subject.computable:
             continue

@@ -57,33 +57,54 @@ def suppressions(source: SourceText) -> list[Suppression]:
 
 def suppress(findings: list[Finding], checked: Checked, settings: Settings | None) -> list[Finding]:
     """Mark what is suppressed; return findings about the suppressions themselves (unknown rule, unused)."""
+    from primus_lint.rules.select import selected
+
     own: list[Finding] = []
-    sources = dict(checked.document.sources)
-    for path, source in sources.items():
+    used = mark(findings, checked)
+    known = catalogue.codes_by_name()
+    for path, source in checked.document.sources.items():
+        if path != checked.path:
+            continue
         for item in suppressions(source):
-            wanted = {catalogue.codes_by_name().get(name) for name in item.names}
-            used = False
-            for finding in findings:
-                places = [finding.place, *finding.related] if finding.place else list(finding.related)
-                if finding.code not in wanted and finding.name not in item.names:
-                    continue
-                if not finding.suppressible:
-                    continue
-                if any(place.path == path and item.covers in (0, place.line) for place in places):
-                    finding.suppressed = item.reason or "suppressed"
-                    used = True
-            if path != checked.path:
-                continue
-            for name in item.names:
-                if name not in catalogue.codes_by_name():
-                    own.append(_about("unknown-rule-in-suppression", f"no rule is called {name!r}", item))
+            own += [
+                _about("unknown-rule-in-suppression", f"no rule is called {name!r}", item)
+                for name in item.names
+                if name not in known
+            ]
             if not item.names:
                 own.append(_about("unknown-rule-in-suppression", "name the rules: ignore[rule-name] reason", item))
-            elif not used and all(name in catalogue.codes_by_name() for name in item.names):
+            elif item not in used and all(
+                name in known and _judged(known[name], checked, settings) for name in item.names
+            ):
                 own.append(
                     _about("unused-suppression", f"nothing here breaks {', '.join(item.names)}: remove it", item)
                 )
-    return own
+    return [about for about in own if selected(about.code, about.name, about.severity, checked.path, settings)]
+
+
+def _judged(code: str, checked: Checked, settings: Settings | None) -> bool:
+    """Whether this run says for sure that a rule is not broken: it is selected, and one file is enough to know."""
+    from primus_lint.rules.select import selected
+
+    rule = catalogue.by_code()[code]
+    alone = (rule.check or "").partition(":")[0] not in ("siblings", "base")
+    return alone and selected(code, rule.name, rule.severity, checked.path, settings)
+
+
+def mark(findings: list[Finding], checked: Checked) -> set[Suppression]:
+    """Mark the findings that a comment in the file, or in a file that they point into, suppresses; the comments used."""
+    used = set()
+    for path, source in checked.document.sources.items():
+        for item in suppressions(source):
+            wanted = {catalogue.codes_by_name().get(name) for name in item.names}
+            for finding in findings:
+                if not finding.suppressible or (finding.code not in wanted and finding.name not in item.names):
+                    continue
+                places = [finding.place, *finding.related] if finding.place else list(finding.related)
+                if any(place.path == path and item.covers in (0, place.line) for place in places):
+                    finding.suppressed = item.reason or "suppressed"
+                    used.add(item)
+    return used
 
 
 def _about(name: str, message: str, item: Suppression) -> Finding:

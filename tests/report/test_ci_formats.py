@@ -146,7 +146,7 @@ def test_markdown(repo: Path, lint: Any) -> None:
     assert next(row for row in rows if OOM in row).count("out of memory") == 1
     assert re.search(r"\| 9,\d{3} \|$", next(row for row in rows if CLEAN in row))
     assert "```diff" in text and "-      recompute_granularity: full" in text
-    assert text.count("<details>") == text.count("</details>") == 4
+    assert text.count("<details>") == text.count("</details>") == 5
 
 
 def test_markdown_fits_into_a_comment(repo: Path, lint: Any) -> None:

@@ -2,7 +2,7 @@
 
 An example is the text of a whole file, or (without `modules:`) the `overrides` of a Primus experiment of `framework`
 with the model preset `preset`. `files` are presets of the model's folder (with `module` the module preset), `beside` files in the experiment's own
-folder, `chain` a number of parents that extend each other; `set`, `env`, `model` and `primus_root` are what the command
+folder (checked with it), `chain` a number of parents that extend each other; `set`, `env`, `model` and `primus_root` are what the command
 line gives, `name` the file's name, `encoding` how its text is stored, `gpu` the device,
 `before` the text at the base revision.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.pipeline import Checked, Options, check_source
 from primus_lint.report.base import Base
+from primus_lint.rules.siblings import drift
 from primus_lint.settings import Settings
 from primus_lint.source.text import SourceText
 
@@ -89,7 +90,10 @@ def check_text(text: str, example: dict[str, Any], folder: Path) -> Checked:
     settings.profile = "all"
     if example.get("before") is not None:  # the same file at the base revision
         options.base = AsItWas(whole_text(example["before"], example), options)
-    return check_source(SourceText.from_path(str(path)), options, settings)
+    checked = check_source(SourceText.from_path(str(path)), options, settings)
+    others = [str(folder / name) for name in beside]
+    drift([checked, *(check_source(SourceText.from_path(other), options, settings) for other in others)])
+    return checked
 
 
 class AsItWas(Base):

@@ -26,7 +26,7 @@ FAMILIES = {
     "S": "Source and YAML", "K": "Keys", "P": "Parallelism and topology", "B": "Batch and training length",
     "L": "Layout and schedule", "E": "Experts", "C": "Context and sequence", "R": "Recomputation", "N": "Numerics",
     "O": "Optimizer and sharding", "X": "Overlap and communication", "M": "Memory", "T": "Throughput",
-    "D": "Drift between siblings", "U": "Suppressions and settings",
+    "D": "Sense and drift", "U": "Suppressions and settings",
 }  # fmt: skip
 FOLDER = resources.data_root("rules")
 SAFETY = {

@@ -1,0 +1,171 @@
+"""Names, sizes and siblings: what the labels of the public corpus say is found, and nothing is accused without reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from primus_lint.pipeline import Options, check_source
+from primus_lint.readers.models import model_names
+from primus_lint.rules.model_names import differ, read_name
+from primus_lint.rules.siblings import drift, family_of
+from primus_lint.source.text import SourceText
+from tests.rules.texts import EXPERIMENT
+from tests.validation import corpus
+
+if TYPE_CHECKING:
+    from primus_lint.pipeline import Checked
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "corpus"
+LABELS, ROOT = SHARED / "primus-labels", SHARED / "primus"
+needs_corpus = pytest.mark.skipif(not LABELS.is_dir(), reason="the labelled corpus (../shared/corpus) is not at hand")
+
+
+def test_every_model_of_the_table_has_a_family() -> None:
+    assert [name for name in model_names() if not read_name(name).families] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "families", "sizes"),
+    [
+        ("mixtral_8x22B_v0.1-pretrain", {"mixtral"}, {"8x22b"}),
+        ("Qwen/Qwen3-30B-A3B", {"qwen"}, {"30b", "a3b"}),
+        ("llama4_17Bx128E-fp8", {"llama"}, {"17b128e"}),
+        ("meta-llama/Llama-4-Maverick-17B-128E", {"llama"}, {"17b128e"}),
+        ("qwen2.5_7B", {"qwen"}, {"7b"}),
+        ("Primus_GPT_OSS_20B", {"gpt"}, {"20b"}),
+        ("chatglm", set(), set()),
+        ("team_pretrain-2024b", set(), {"2024b"}),
+    ],
+)
+def test_names_are_read(text: str, families: set[str], sizes: set[str]) -> None:
+    name = read_name(text)
+    assert (set(name.families), set(name.sizes)) == (families, sizes)
+
+
+def test_names_that_say_nothing_contradict_nothing() -> None:
+    assert not differ(read_name("nightly").sizes, read_name("llama3_8B").sizes)
+    assert not differ(read_name("meta-llama/Llama-3.1-Nemotron-70B").families, read_name("nemotron").families)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "siblings"),
+    [
+        ("configs/MI300X/llama3_8B-BF16.yaml", "configs/MI355X/llama3_8B-FP8.yaml", True),
+        ("configs/MI300X/grok1-nanoo_fp8.yaml", "configs/MI300X/grok1-bf16.yaml", True),
+        ("llama3_8B-h100.yaml", "llama3_8B-mi300x.yaml", True),
+        ("configs/MI300X/llama3_8B-BF16.yaml", "configs/MI300X/llama3_70B-BF16.yaml", False),
+        ("a/llama3_8B-BF16.yaml", "b/llama3_8B-BF16.yaml", False),
+        ("configs/llama3_8B-sft.yaml", "configs/llama3_8B-pretrain.yaml", False),
+    ],
+)
+def test_siblings_differ_in_device_and_format_only(one: str, other: str, siblings: bool) -> None:
+    assert (family_of(one) == family_of(other)) is siblings
+
+
+def family(folder: Path, **files: str) -> list[Checked]:
+    """Files `MI300X__BF16="..."` of one recipe, checked."""
+    checked = []
+    for name, overrides in files.items():
+        device, number = name.split("__")
+        path = folder / device / f"llama3_8B-{number}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(
+            EXPERIMENT.format(framework="megatron", config="pre_trainer.yaml", model="llama3_8B.yaml",
+                              overrides="\n".join(f"      {line}" for line in overrides.split("\n")))
+        )  # fmt: skip
+        checked.append(check_source(SourceText.from_path(str(path)), Options()))
+    return checked
+
+
+def told(checked: list[Checked]) -> dict[str, str]:
+    return {
+        "/".join(item.path.split("/")[-2:]): finding.message
+        for item in checked
+        for finding in item.findings
+        if finding.name == "sibling-drift" and finding.suppressed is None
+    }
+
+
+def test_the_odd_one_is_told_with_both_places_whatever_the_order(tmp_path: Path) -> None:
+    files = {"MI300X__BF16": "lr: 1.0e-4", "MI300X__FP8": "lr: 1.0e-4\nfp8: hybrid", "MI355X__BF16": "lr: 3.0e-4"}
+    checked = family(tmp_path, **files)
+    drift(checked)
+    assert list(told(checked)) == ["MI355X/llama3_8B-BF16.yaml"]
+    (finding,) = [f for f in checked[2].findings if f.name == "sibling-drift"]
+    assert finding.place is not None
+    assert (finding.place.line, finding.related[0].line) == (11, 11)
+    assert finding.related[0].path.endswith("MI300X/llama3_8B-BF16.yaml")
+    again = family(tmp_path, **dict(reversed(files.items())))
+    drift(again)
+    assert list(told(again)) == ["MI355X/llama3_8B-BF16.yaml"]
+
+
+def test_what_is_tuned_is_no_drift(tmp_path: Path) -> None:
+    checked = family(
+        tmp_path,
+        MI300X__BF16="micro_batch_size: 2\nglobal_batch_size: 128\nrecompute_granularity: full",
+        MI355X__FP8="micro_batch_size: 4\nglobal_batch_size: 256\nfp8: hybrid\ntensor_model_parallel_size: 2",
+    )
+    drift(checked)
+    assert told(checked) == {}
+
+
+def test_of_two_the_one_that_leaves_the_preset_is_told(tmp_path: Path) -> None:
+    checked = family(tmp_path, MI300X__BF16="rotary_base: 10000", MI355X__BF16="train_iters: 50")
+    drift(checked)
+    assert list(told(checked)) == ["MI300X/llama3_8B-BF16.yaml"]
+
+
+def test_drift_can_be_suppressed_and_the_comment_is_not_called_unused(tmp_path: Path) -> None:
+    text = "seq_length: 2048  # primus-lint: ignore[sibling-drift] the small device"
+    checked = family(tmp_path, MI300X__BF16=text, MI355X__BF16="seq_length: 4096")
+    assert [f.name for f in checked[0].findings if f.code[0] == "U"] == []
+    drift(checked)
+    drifts = [f for item in checked for f in item.findings if f.name == "sibling-drift"]
+    assert [f.suppressed for f in drifts] == ["the small device"]
+
+
+@needs_corpus
+@pytest.mark.parametrize(
+    ("label", "rules"),
+    [
+        ("D19", {"preset-unlike-published-model"}),
+        ("D19b", {"preset-unlike-published-model"}),
+        ("D20", {"published-model-changed", "sibling-drift"}),
+        ("D22", {"block-recompute-of-no-layers"}),
+        ("D23", {"project-of-another-model"}),
+    ],
+)
+def test_labelled_contradictions_are_found_in_every_file(label: str, rules: set[str]) -> None:
+    missed = []
+    for row in corpus.rows(LABELS / "known-defects.csv"):
+        if row["id"] != label:
+            continue
+        if row["file"].startswith("primus/"):  # a preset: its users say it
+            users = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "examples/megatron").rglob("*.yaml"))
+                     if f"model: {Path(row['file']).name}" in path.read_text()]  # fmt: skip
+        else:
+            users = [row["file"]]
+        assert users
+        for user in users:
+            if not any(finding.name in rules for finding in corpus.check(ROOT, user).findings):
+                missed.append(user)
+    assert missed == []
+
+
+@needs_corpus
+def test_nothing_else_is_said_to_be_named_wrongly() -> None:
+    """Read by hand: four exp_name of Mixtral 8x7B say 8x22B, one file named BF16 trains in FP8."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "examples").rglob("*.yaml")):
+        name = path.relative_to(ROOT).as_posix()
+        for finding in corpus.check(ROOT, name).findings:
+            if finding.code in ("D102", "D103", "D105"):
+                found.setdefault(finding.code, set()).add(path.name)
+    assert found == {
+        "D102": {"mixtral_8x7B_v0.1-BF16-pretrain.yaml", "mixtral_8x7B_v0.1-FP8-pretrain.yaml"},
+        "D105": {"llama2_70B-BF16-sft-packed-mlperf_aligned.yaml"},
+    }
