@@ -6,7 +6,7 @@ Every arrow is one function; each step runs only when something asks for it. `tu
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.lower.megatron import Lowered
 from primus_lint.lower.versions import canonical, default
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from primus_lint.hardware import Accelerator
     from primus_lint.ir.run import Run, Target
     from primus_lint.ledger import Abstention, Ledger
+    from primus_lint.ledger.host import NodeMemory
     from primus_lint.projection import Projection
     from primus_lint.readers.document import ResolvedDocument, Section
     from primus_lint.report.base import Base, Before
@@ -68,6 +69,14 @@ class Options:
         self.framework_version = framework_version
         self.primus_root = primus_root
         self.base: Base | None = None  # the revision to compare with
+
+
+class HostMemory(NamedTuple):
+    """A kind of node, the bytes of host memory that one usually has, and those in use on the fullest."""
+
+    node: str
+    capacity_bytes: int
+    used: NodeMemory
 
 
 class Subject:
@@ -230,6 +239,20 @@ class Subject:
         from primus_lint.lower.torchtitan.timed import notes, reasons
 
         return reasons(self.lowered.namespace) or notes(self.lowered.namespace)
+
+    @cached_property
+    def host_memory(self) -> HostMemory | None:
+        """Host memory of the fullest node against what such a node has; None when either is not known."""
+        if self.ledger is None or self.accelerator is None or self.run is None or self.target.world_size is None:
+            return None
+        from primus_lint.hardware import node_type
+        from primus_lint.ledger.host import node
+
+        kind = node_type(self.accelerator.name, self.target.gpus_per_node)
+        if kind is None or kind.host_memory_bytes is None:
+            return None
+        used = node(self.ledger, self.target.world_size, self.target.gpus_per_node, self.run.parallel.tp)
+        return HostMemory(kind.name, kind.host_memory_bytes, used)
 
     @cached_property
     def not_modelled(self) -> tuple[str, ...]:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import is_scalar, maximum, minimum, where
-from primus_lint.ledger import allocator, device, optimizer, peak, persistent, sharding, states, transients
+from primus_lint.ledger import (
+    allocator,
+    checkpoint,
+    device,
+    host,
+    later,
+    optimizer,
+    peak,
+    persistent,
+    sharding,
+    states,
+    transients,
+)
 from primus_lint.ledger.activations.kind import kind_of
 from primus_lint.ledger.muon import layer_wise
 from primus_lint.ledger.result import (
@@ -195,9 +207,10 @@ class _Parts:
         absent = where(sizes.m == 1, minimum(coming, activations), 0)
         memory.moments = {
             "backward of the last forward": base - absent + activations + moving + found.working,
-            "optimizer step": steady + transients.optimizer_step_bytes(sizes, owned),
             "construction": memory.static_bytes - states_bytes - coming + weights,
         }
+        for name, above in later.moments(sizes, chunks, stage, owned).items():
+            memory.moments[name] = steady + above
         highest: Any = 0
         for name, value in memory.moments.items():
             if sizes.scalar and value > highest:
@@ -219,6 +232,10 @@ class _Parts:
             beyond, ALLOCATOR, "{v} B reserved beyond the peak", {"v": beyond}, "ledger: allocator"
         )
         memory.host_bytes = memory.total(HOST)
+        if sizes.scalar:
+            items.update(host.loader_items(sizes, chunks))
+            if checkpoint.saves(sizes.run):
+                items.update(checkpoint.host_items(sizes, stage, state, owned))
         device.outside(sizes, memory, self.accelerator, self.groups, highest)
         return memory
 

@@ -43,9 +43,27 @@ def loads(run: Run, rank: int) -> tuple[Loaded, ...]:
     group = run.parallel.microbatch_group_size
     group = group if is_scalar(group) else pp
     overlap = run.schedule.overlap_moe_ep
-    if m is None or is_scalar(m):
-        return _frontier(kind, pp, rank, 8 * max(pp, vpp) if m is None else m, vpp, group, overlap)
+    if m is None:
+        return _frontier(kind, pp, rank, 8 * max(pp, vpp), vpp, group, overlap)
+    if is_scalar(m):
+        out = _frontier(kind, pp, rank, m, vpp, group, overlap)
+        for number in _ramp(run, m):
+            out += _frontier(kind, pp, rank, number, vpp, group, overlap)
+        return out
     return _on_grid(lambda number: _frontier(kind, pp, rank, number, vpp, group, overlap), m, vpp)
+
+
+def _ramp(run: Run, m: int) -> tuple[int, ...]:
+    """Smaller numbers of micro-batches that a batch ramp-up (or schedule) passes through, where they can hold more:
+    folded schedules that bound their memory take other patterns below one micro-batch a rank (tests/schedules)."""
+    if run.schedule.kind not in ("v-half", "v-min"):
+        return ()
+    each = run.batch.micro_batch_size * run.parallel.dp
+    try:
+        sizes = run.args["batch_sizes"]
+    except (KeyError, ValueError):  # a ramp that is refused: a finding of its own
+        return ()
+    return tuple(sorted({size // each for size in sizes if size and each <= size < m * each}))
 
 
 def _planned(run: Run, rank: int, m: Any) -> tuple[Loaded, ...]:

@@ -7,15 +7,19 @@ from typing import Any, NamedTuple
 from primus_lint.formula import maximum
 
 # The groups of items, in the order in which they add up: static -> steady -> peak allocated -> reserved -> device.
-STATIC, PERSISTENT, ACTIVATION, TRANSIENT, ALLOCATOR, DEVICE, HOST = (
+STATIC, PERSISTENT, ACTIVATION, TRANSIENT, ALLOCATOR, DEVICE = (
     "static",
     "persistent",
     "activation",
     "transient",
     "allocator",
     "device",
-    "host",
 )
+# Host memory, beside the device's. All the time: of every rank, of the first tensor-parallel rank of a group. While a
+# checkpoint is saved: of every rank, of the first data-parallel rank of a group.
+HOST, HOST_LOADER = "host", "host, first tensor-parallel rank"
+HOST_SAVE, HOST_SAVE_FIRST = "host, save", "host, save, first data-parallel rank"
+HOSTS = (HOST, HOST_LOADER, HOST_SAVE, HOST_SAVE_FIRST)
 
 
 class Item(NamedTuple):
@@ -39,7 +43,8 @@ class RankMemory:
 
     `dp` is "all" when every data-parallel rank owns the same optimizer shard, else "first" (data-parallel index 0, an
     upper bound for the ones between) or "last"; `count` is the number of global ranks of the class.
-    `host_bytes` is what offloading keeps in host memory, beside the device figures. `moments` names each candidate of the peak with its allocated bytes; `peak_moment` is the largest.
+    `host_bytes` is what offloading keeps in host memory, beside the device figures; what else is there are items (see
+    `ledger.host`). `moments` names each candidate of the peak with its allocated bytes; `peak_moment` is the largest.
     """
 
     __slots__ = (
@@ -77,6 +82,11 @@ class RankMemory:
         """Sum of the items of some groups."""
         return sum(item.bytes for item in self.items.values() if item.group in groups)
 
+    @property
+    def device_items(self) -> dict[str, Item]:
+        """The items without those of host memory."""
+        return {name: item for name, item in self.items.items() if item.group not in HOSTS}
+
     def as_json(self) -> dict[str, Any]:
         """The object of design section 4.3."""
         return {
@@ -89,7 +99,7 @@ class RankMemory:
             "peak_reserved_bytes": self.peak_reserved_bytes,
             "device_low_bytes": self.device_low_bytes,
             "device_high_bytes": self.device_high_bytes,
-            "items": {name: item.bytes for name, item in self.items.items() if item.group != HOST},
+            "items": {name: item.bytes for name, item in self.device_items.items()},
         }
 
 

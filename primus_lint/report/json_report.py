@@ -119,6 +119,21 @@ def memory_data(subject: Subject) -> dict[str, Any] | None:
         "capacity_bytes": capacity,
         "worst_rank": ledger.worst,
         "ranks": [rank.as_json() for rank in ledger.ranks],
+        "host": host_data(subject),
+    }
+
+
+def host_data(subject: Subject) -> dict[str, Any] | None:
+    """Host memory of the fullest node; None when the ledger has none, or no memory of such a node is known."""
+    found = subject.host_memory
+    if found is None:
+        return None
+    return {
+        "node": found.node,
+        "capacity_bytes": found.capacity_bytes,
+        "training_bytes": found.used.training_bytes,
+        "saving_bytes": found.used.saving_bytes,
+        "items": found.used.items,
     }
 
 

@@ -34,7 +34,7 @@ FINDING = {
     "fingerprint", "suppressed", "fixes",
 }  # fmt: skip
 SPAN = {"line", "column", "end_line", "end_column", "byte_start", "byte_end"}
-MEMORY = {"fits", "reason", "capacity_bytes", "worst_rank", "ranks"}
+MEMORY = {"fits", "reason", "capacity_bytes", "worst_rank", "ranks", "host"}
 RANK = {
     "pp_rank", "dp", "count", "static_bytes", "steady_allocated_bytes", "peak_allocated_bytes", "peak_reserved_bytes",
     "device_low_bytes", "device_high_bytes", "items",

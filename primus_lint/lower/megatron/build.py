@@ -335,7 +335,7 @@ def _not_modelled(v: Namespace) -> tuple[str, ...]:
     if v["vocab_size"] is None and v.get("padded_vocab_size") is None:
         out.append("vocabulary size: it comes from a tokenizer that is not at hand")
     if v.get("rampup_batch_size"):
-        out.append("batch ramp-up: accounted at the final batch size")
+        out.append("batch ramp-up: timed at the final batch size")
     if v.get("cpu_offloading_num_layers") or v.get("fine_grained_activation_offloading"):
         out.append("offloaded activations: their transfers are not timed")
     if (v.get("cuda_graph_impl") or "none") != "none":

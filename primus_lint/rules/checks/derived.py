@@ -91,24 +91,47 @@ def titan_recompute_without_need(
 def host_memory_full(
     subject: Subject, ledger: Ledger, accelerator: Accelerator, rule: dict[str, Any]
 ) -> Iterator[Finding]:
-    """What the ranks of one node keep on the host is more than its memory."""
-    from primus_lint.hardware import node_type
-
-    world_size, local = subject.target.world_size, subject.target.gpus_per_node
-    node = node_type(accelerator.name, local)
-    if node is None or node.host_memory_bytes is None or world_size is None:
+    """What the ranks of one node keep on the host all the time is more than its memory."""
+    found = subject.host_memory
+    if found is None or found.used.training_bytes <= found.capacity_bytes:
         return
-    capacity = node.host_memory_bytes
-    # some node has at least the mean; a stage that fills nodes by itself fills one with its own ranks
-    needs = [sum(rank.host_bytes * rank.count for rank in ledger.ranks) * min(local, world_size) // world_size]
-    needs += [rank.host_bytes * local for rank in ledger.ranks if rank.count >= 2 * local]
-    if max(needs) <= capacity:
-        return
-    names = subject.lowered.namespace
+    used = found.used
     message = (
-        f"a node's ranks keep {gib(max(needs))} on the host, and a node ({node.name}) usually has {gib(capacity)}: "
-        "the run is killed when the optimizer is built or first steps"
+        f"a node's ranks keep {gib(used.training_bytes)} on the host, and a node ({found.node}) usually has "
+        f"{gib(found.capacity_bytes)}: the run is killed when the optimizer is built or first steps"
     )
-    fraction = names.get("optimizer_offload_fraction")
-    keys = ("optimizer_offload_fraction", "optimizer_cpu_offload") if fraction else ("cpu_offloading_num_layers",)
-    yield make(rule, subject.lowered, message, keys)
+    yield _host_finding(subject, rule, message, used.permanent)
+
+
+def host_memory_full_at_save(
+    subject: Subject, ledger: Ledger, accelerator: Accelerator, rule: dict[str, Any]
+) -> Iterator[Finding]:
+    """A node's memory holds training, and not what the first checkpoint stages besides."""
+    found = subject.host_memory
+    if found is None or not found.used.training_bytes <= found.capacity_bytes < found.used.saving_bytes:
+        return
+    used = found.used
+    message = (
+        f"saving a checkpoint stages {gib(used.saving_bytes - used.training_bytes)} on a node beside "
+        f"{gib(used.training_bytes)} of training, and a node ({found.node}) usually has {gib(found.capacity_bytes)}: "
+        "the first save is killed"
+    )
+    staged = {name: size for name, size in used.items.items() if name not in used.permanent}
+    yield _host_finding(subject, rule, message, staged)
+
+
+HOST_KEYS = {
+    "optimizer state": ("optimizer_offload_fraction", "optimizer_cpu_offload"),
+    "activations": ("cpu_offloading_num_layers", "offload_modules"),
+    "data loader": ("create_attention_mask_in_dataloader", "num_workers", "seq_length"),
+    "checkpoint gather": ("dist_ckpt_optim_fully_reshardable", "ckpt_format"),
+    "checkpoint states": ("save_interval", "no_save_optim"),
+    "checkpoint weights": ("save_interval", "ckpt_fully_parallel_save"),
+}
+
+
+def _host_finding(subject: Subject, rule: dict[str, Any], message: str, items: dict[str, int]) -> Finding:
+    """Points at the keys of the largest item; the note lists all."""
+    ordered = sorted(items.items(), key=lambda pair: -pair[1])
+    note = "host memory of a node: " + ", ".join(f"{name} {gib(size)}" for name, size in ordered if size)
+    return make(rule, subject.lowered, message, HOST_KEYS[ordered[0][0]], notes=(note,))

@@ -153,7 +153,7 @@ def itemised(rank: RankMemory) -> str:
         total = rank.total(group)
         if total:
             parts.append(f"{GROUP_WORDS[group]} {gib(total)}")
-    items = sorted(rank.items.items(), key=lambda pair: -pair[1].bytes)
+    items = sorted(rank.device_items.items(), key=lambda pair: -pair[1].bytes)
     shown = ", ".join(f"{name} {gib(item.bytes)}" for name, item in items[:5] if item.bytes)
     return f"ledger: {'; '.join(parts)} (largest: {shown})"
 

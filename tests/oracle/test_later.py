@@ -1,0 +1,80 @@
+"""What the optimizer step's neighbours allocate, asked of the real TransformerEngine and Megatron-Core."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.oracle.ask import ORACLE, why_not
+
+pytestmark = pytest.mark.oracle
+REASON = why_not()
+PRELUDE = (
+    "import sys; sys.path.insert(0, '.'); import torch; from common import _install_fake_cuda; _install_fake_cuda(90)\n"
+    "import te_stub; te_stub.install()\n"
+)
+
+
+def run(code: str) -> list[int]:
+    """The integers that a program prints on its last line, run beside ../shared/oracle's shims."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + code], cwd=ORACLE, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [int(word) for word in done.stdout.splitlines()[-1].split()]
+
+
+@pytest.mark.skipif(REASON is not None, reason=REASON or "")
+def test_low_moments_are_copied_to_fp32_to_be_saved() -> None:
+    """`get_unscaled_state`: a new fp32 tensor for a moment in bf16 or fp16, the stored one for fp32 and remainders."""
+    found = run(
+        """
+from transformer_engine.pytorch.optimizers.fused_adam import FusedAdam
+adam = FusedAdam.__new__(FusedAdam)
+param = torch.nn.Parameter(torch.zeros(1000, dtype=torch.bfloat16))
+adam.store_param_remainders = True
+adam.state, adam._scales = {param: {}}, {param: {name: torch.ones(1) for name in ("a", "b", "c")}}
+adam.name_to_dtype_map = {"a": torch.bfloat16, "b": torch.float16, "c": torch.float32, "master_param": torch.float32}
+kept = {"a": torch.bfloat16, "b": torch.float16, "c": torch.float32, "master_param": torch.int16}
+new = []
+for name, dtype in kept.items():
+    adam.state[param][name] = torch.zeros(1000, dtype=dtype)
+    out = adam.get_unscaled_state(param, name)
+    shared = out.untyped_storage().data_ptr() == adam.state[param][name].untyped_storage().data_ptr()
+    new.append(0 if shared else out.untyped_storage().nbytes())
+print(*new)
+"""
+    )
+    assert found == [4000, 4000, 0, 0]
+
+
+@pytest.mark.skipif(REASON is not None, reason=REASON or "")
+def test_layer_wise_gather_makes_flat_copies_of_every_parameter() -> None:
+    """`allgather_params` on a group of 2 whose ranks own 300 and 200 elements of bf16: 2 B x 500, and the flat copy of
+    the own 300."""
+    found = run(
+        """
+from megatron.core.optimizer import layer_wise_optimizer as module
+from live import LiveBytes
+optimizer = module.LayerWiseDistributedOptimizer.__new__(module.LayerWiseDistributedOptimizer)
+make = lambda n: torch.nn.Parameter(torch.zeros(n, dtype=torch.bfloat16))
+optimizer.dp_cp_params_list = [[make(100), make(200)], [make(150), make(50)]]
+optimizer.expt_dp_params_list = None
+class Groups: dp_cp = object()
+optimizer.pg_collection = Groups()
+module.get_pg_rank = lambda group: 0
+torch.distributed.all_gather = lambda out, mine, group: out[0].copy_(mine)
+live = LiveBytes(device="cpu", round_to=1)
+for params in optimizer.dp_cp_params_list:
+    for param in params:
+        live._track(param.data, "init")
+with live:
+    before = live.cur
+    live.peak = live.cur
+    optimizer.allgather_params()
+print(live.peak - before)
+"""
+    )
+    assert found == [2 * 500 + 2 * 300]
