@@ -156,6 +156,13 @@ class Subject:
             return True
         return all(self.lowered.namespace[name] is not None for name in ("tp", "pp", "cp"))
 
+    def presumed(self) -> list[Assumed]:
+        """What the recipe leaves to a file that is not at hand, and was known by its name."""
+        if self.section.framework != "megatron" or self.run is None:
+            return []
+        known = self.lowered.namespace["tokenizer_vocabulary"]
+        return [] if known is None else [Assumed("vocab_size", f"{known.size:,}", f"the tokenizer {known.source}")]
+
     @cached_property
     def legal_world_sizes(self) -> list[int]:
         from primus_lint.rules.worlds import legal_world_sizes
@@ -341,6 +348,7 @@ def check_source(source: SourceText, options: Options, settings: Settings | None
         if options.base is not None and not document.fatal:
             options.base.attach(checked)
     checked.findings = judge(checked, settings)
+    checked.assumed += [item for subject in checked.subjects for item in subject.presumed()]
     return checked
 
 

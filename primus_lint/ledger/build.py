@@ -51,7 +51,7 @@ def abstain(run: Run) -> tuple[str, ...]:
     if run.model.kind != "gpt":
         reasons.append(f"{run.model.kind} models are not modelled")
     if run.model.vocab_size is None:
-        reasons.append("the vocabulary size is not known")
+        reasons.append("the vocabulary size is not known: give it with --set vocab_size=N")
     if run.args.get("lora.enabled"):
         reasons.append("LoRA adapters are not modelled")
     if run.parallel.stages is None:

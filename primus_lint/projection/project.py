@@ -88,7 +88,7 @@ def why_not(run: Run) -> str | None:
     if run.parallel.stages is None:
         return "the pipeline split is illegal"
     if run.model.vocab_size is None:
-        return "the vocabulary size comes from a tokenizer that is not at hand"
+        return "the vocabulary size is not known: give it with --set vocab_size=N"
     if run.parallel.dp is None or run.parallel.edp is None or run.batch.num_microbatches is None:
         return "the batch or the data-parallel size is not known"
     if is_scalar(run.parallel.dp, run.parallel.edp) and min(run.parallel.dp, run.parallel.edp) < 1:

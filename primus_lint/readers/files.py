@@ -58,10 +58,10 @@ def body_of_text(doc: SpanDoc, layer: str, env: Mapping[str, str]) -> Body:
     if root is None or root.kind != "mapping":
         body.mapping = False
         if not doc.fatal:
+            if any(problem.code == "empty-file" for problem in body.problems):  # legal YAML, no experiment
+                body.problems = [problem._replace(fatal=True) for problem in body.problems]
+                return body
             what = "is empty" if root is None or root.value is None else "is not a mapping"
-            body.problems = [
-                problem for problem in body.problems if problem.code != "empty-file"
-            ]  # the same, said once
             body.problems.append(LocatedProblem("not-a-mapping", f"the file {what}", source.path, None, 1, 1, True))
         return body
     body.branch = _TextReader(body, source, layer, env).branch(root, (), ())

@@ -282,4 +282,4 @@ def test_launch_scripts_below_a_folder_are_read(repo: Path, lint: Any) -> None:
 def test_an_empty_file_is_one_error(repo: Path, lint: Any) -> None:
     (repo / "empty.yaml").write_text("")
     data = report(lint("--output-format", "json", "empty.yaml"))
-    assert [finding["name"] for finding in data["findings"]] == ["not-a-mapping"]
+    assert [finding["name"] for finding in data["findings"]] == ["empty-file"]

@@ -114,7 +114,7 @@ def test_abstains_with_a_reason() -> None:
         "no GPU is named": run("llama3-8b", gpu=None),
         "no world size is given": run("llama3-8b", world_size=None),
         "the pipeline split is illegal": run("llama3-8b", world_size=24, pipeline_model_parallel_size=3),
-        "the vocabulary size comes from a tokenizer that is not at hand": run(
+        "the vocabulary size is not known: give it with --set vocab_size=N": run(
             None, num_layers=2, hidden_size=64, num_attention_heads=4, max_position_embeddings=4096
         ),
     }

@@ -333,7 +333,11 @@ def _not_modelled(v: Namespace) -> tuple[str, ...]:
     if v.get("heterogeneous_layers_config_path") or v.get("heterogeneous_layers_config_encoded_json"):
         out.append("heterogeneous layers: every layer is taken as the first")
     if v["vocab_size"] is None and v.get("padded_vocab_size") is None:
-        out.append("vocabulary size: it comes from a tokenizer that is not at hand")
+        known = v["tokenizer_vocabulary"]
+        if known is None:
+            out.append("vocabulary size: the tokenizer is not at hand; give it with --set vocab_size=N")
+        elif not known.exact:
+            out.append(f"vocabulary size: at most {known.size:,}, the rows of the published {known.source}")
     if v.get("rampup_batch_size"):
         out.append("batch ramp-up: timed at the final batch size")
     if v.get("cpu_offloading_num_layers") or v.get("fine_grained_activation_offloading"):

@@ -244,15 +244,26 @@ def mtp(v: Namespace) -> Any:
     return v.get("mtp_num_layers") or 0
 
 
-@derived("vocab_size", "tokenizer_type")
+@derived("tokenizer_type", "tokenizer_model", "vocab_file")
+def tokenizer_vocabulary(v: Namespace) -> Any:
+    """What is known of the tokenizer where the recipe states no size (a `Vocabulary`); None when nothing is."""
+    if v["vocab_size"] is not None or v.get("padded_vocab_size") is not None:
+        return None
+    from primus_lint.lower.megatron.tokenizers import vocabulary_of
+
+    return vocabulary_of(v["tokenizer_type"], v.get("tokenizer_model"), v.get("vocab_file"))
+
+
+@derived("vocab_size", "tokenizer_type", "tokenizer_model", "vocab_file")
 def vocabulary(v: Namespace) -> Any:
-    """Tokens that the model must know before padding; None when the tokenizer is not at hand.
+    """Tokens that the model must know before padding; None when the tokenizer is not known either.
 
     Megatron-Core's NullTokenizer adds an end-of-document token to the vocabulary that it is given
     (megatron/core/tokenizers/text/libraries/null_tokenizer.py), so 131,072 becomes 131,073 and pads to 131,200.
     """
     if v["vocab_size"] is None:
-        return None
+        known = v["tokenizer_vocabulary"]
+        return None if known is None else known.size
     return v["vocab_size"] + (v["tokenizer_type"] == "NullTokenizer")
 
 

@@ -133,6 +133,8 @@ def _meant(inner: str) -> bool:
 
 def nested_variable(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Text with a `${` left in it: defaults do not nest, and a list cannot be one."""
+    if not _primus_variables(subject):
+        return
     for key, value in subject.section.values.items():
         text = value.value
         if isinstance(text, str) and "${" in text and value.origin.variable is not None:
@@ -140,9 +142,16 @@ def nested_variable(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]
             yield say(rule, subject, message, (key,))
 
 
+def _primus_variables(subject: Subject) -> bool:
+    """Whether `${NAME:default}` is replaced by Primus; in MODEL_ARGS and scripts a shell replaces `${NAME:-default}`."""
+    return subject.document.format.startswith("primus")
+
+
 def _by_raw(subject: Subject, rule: dict[str, Any], wanted: Any, message: Any) -> Iterator[Finding]:
     import re
 
+    if not _primus_variables(subject):
+        return
     pattern = re.compile(r"\$\{([^:{}]+):([^}]*)\}")
     for key, value in subject.section.values.items():
         raw = value.origin.raw
