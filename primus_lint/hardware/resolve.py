@@ -17,7 +17,7 @@ Rate = dict[str, Any]
 
 
 def resolve_rates(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Accelerator -> {"gemm", "grouped_gemm", "attention", "attention_kernels", "memory"}."""
+    """Accelerator -> {"gemm", "grouped_gemm", "attention", "attention_kernels", "memory", "in_situ"}."""
     resolver = _Resolver(raw)
     return {name: resolver.rates(name) for name in raw["accelerators"]}
 
@@ -41,7 +41,19 @@ class _Resolver:
                 .items()
             },
             "memory": self.memory(name),
+            "in_situ": self.in_situ(str(self.accelerators[name]["arch"])),
         }
+
+    def in_situ(self, arch: str) -> dict[str, Any]:
+        """Bits of the operands (text) -> {"class", "ratio", "low", "high"}, and the version; empty where no run tells."""
+        policy = self.policy["in_situ_ratio"]
+        found: dict[str, Any] = {}
+        for name, entry in policy["classes"].items():
+            if arch in entry["arch"]:
+                fact = entry["ratio"]
+                ratio = {"class": name, "ratio": base(fact), "low": base(fact, "low"), "high": base(fact, "high")}
+                found.update({str(bits): ratio for bits in entry["bits"]})
+        return {**found, "version": policy["version"]} if found else {}
 
     # -- GEMM ------------------------------------------------------------------------------------------------------
     def gemm(self, name: str) -> dict[str, Rate]:

@@ -45,7 +45,7 @@ _FP8_RECIPES = {"blockwise": "fp8_blockwise", "mxfp8": "mxfp8"}
 class Device:
     """One kind of accelerator in one kind of node, for one recipe (or grid)."""
 
-    __slots__ = ("accelerator", "contention", "domain_gpus", "factors", "measured", "node", "notes", "run", "tiers")
+    __slots__ = ("accelerator", "contention", "domain_gpus", "factors", "in_situ", "measured", "node", "notes", "run", "tiers")
 
     def __init__(
         self, accelerator: Accelerator, node: NodeType | None, run: Run, factors: Mapping[str, float] | None = None
@@ -62,6 +62,7 @@ class Device:
         self.contention = 1.0 if accelerator.vendor == "cpu" else CONTENTION  # a CPU sends with the cores that compute
         self.domain_gpus = _domain(self.node, run)
         self.tiers: dict[str, set[str]] = {}
+        self.in_situ: dict[str, Any] = {}  # entries of hardware_db that were used, by class
         self.notes: list[str] = []
 
     @property
@@ -79,6 +80,23 @@ class Device:
         spread = maximum(seconds.high, 1 / seconds.low) - 1
         time_s = seconds.time_s * self.factors.get(kind, 1.0)
         return time_s, time_s * spread
+
+    def _in_situ(self, seconds: Seconds, bits: str) -> Seconds:
+        """A kernel timed alone, as long as it takes inside a step (`in_situ_ratio` in hardware_db/rates.yaml). The user's own
+        measurements, and devices of which no published run tells, stay as they are."""
+        entry = self.accelerator.rates.get("in_situ", {}).get(bits)
+        if entry is None or seconds.tier in MEASURED or seconds.tier in OWN:
+            return seconds
+        self.in_situ[entry["class"]] = entry
+        return seconds._replace(time_s=seconds.time_s * entry["ratio"])
+
+    def in_situ_notes(self) -> list[str]:
+        version = self.accelerator.rates.get("in_situ", {}).get("version")
+        return [
+            f"in situ: {name} products and attention take {entry['ratio']:.2f} times ({entry['low']:.2f} to "
+            f"{entry['high']:.2f}) as long as alone (calibrated on published training runs, version {version})"
+            for name, entry in sorted(self.in_situ.items())
+        ]
 
     def peak_flops(self, run: Run) -> float:
         """Dense peak of the number format that the layers compute in, FLOP/s."""
@@ -111,7 +129,8 @@ class Device:
             times = list(rates.linear_times_s(acc, name, gemm.m, gemm.k, gemm.n))
         if self.measured is not None:
             times = self.measured.products(gemm, name, single_kernel(self.run), times)
-        forward, dgrad, wgrad = (self._pair(kind, seconds) for seconds in times)
+        bits = "8" if self.accelerator.rates["gemm"].get(name, {}).get("peak", name) in ("fp8", "fp4") else "16"
+        forward, dgrad, wgrad = (self._pair(kind, self._in_situ(seconds, bits)) for seconds in times)
         return forward, dgrad, wgrad
 
     def attention(self, shape: AttentionShape, run: Run) -> tuple[Pair, Pair]:
@@ -132,7 +151,7 @@ class Device:
             )  # fmt: skip
             if self.measured is not None and window is None:
                 seconds = self.measured.attention(shape, direction, seconds)
-            pair = self._pair(cost.ATTENTION, seconds)
+            pair = self._pair(cost.ATTENTION, self._in_situ(seconds, "16"))
             slower = shape.share * self.older_kernel(run, direction)
             pairs.append((pair[0] * slower, pair[1] * slower))
         return pairs[0], pairs[1]
@@ -164,15 +183,17 @@ class Device:
     def host_bound(self, block: Block) -> None:
         """Add the time by which the host is slower than the device: launches not hidden behind kernels.
 
-        A forward and a backward each run ahead of the device on their own.
+        A forward and a backward each run ahead of the device on their own; with CUDA_LAUNCH_BLOCKING=1 (HIP_LAUNCH_BLOCKING)
+        the host waits for every kernel and nothing hides.
         """
+        blocking = any(self.run.args.get(f"env_{name}_LAUNCH_BLOCKING") == "1" for name in ("CUDA", "HIP"))
         backward = block.backward.seconds + block.weight.seconds
         for launches, seconds, into in (
             (block.forward_launches, block.forward.seconds, block.forward),
             (block.backward_launches, backward, block.backward),
         ):
             needed = self.host(launches)
-            wait = maximum(needed[0] - seconds, 0.0)
+            wait = needed[0] if blocking else maximum(needed[0] - seconds, 0.0)
             into.add(cost.HOST, (wait, where(wait > 0, needed[1], 0.0)))
 
     @property

@@ -31,6 +31,7 @@ class Projection:
     `breakdown_s` adds up to `iteration_s`: the slowest pipeline rank's, with `bubble` for its waits.
     `tiers` names, for every class of operation, the ways its rates were found. `source`: "simulated" when no rate was
     measured on this kind of device, "mixed" when some were (the pipeline, overlap and upscaling are always computed).
+    `notes`: layers that were measured and how they were carried here, and what was calibrated on published runs.
     """
 
     __slots__ = (
@@ -67,6 +68,8 @@ class Projection:
             "bubble_fraction": self.bubble_fraction,
             "breakdown_s": dict(self.breakdown_s),
             "source": self.source,
+            "tiers": {kind: list(names) for kind, names in self.tiers.items()},
+            "notes": list(self.notes),
         }
 
     def explain(self) -> list[tuple[str, Any, Any, str]]:
@@ -210,7 +213,7 @@ def _finish(
         place=where,
         source=device.source,
         tiers={kind: tuple(sorted(names)) for kind, names in device.tiers.items()},
-        notes=tuple(device.notes),
+        notes=(*device.notes, *device.in_situ_notes()),
     )
 
 

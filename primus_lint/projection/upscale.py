@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from primus_lint.projection.project import Projection
 
 EXACT, CARRIED = "measured layer", "measured layer, carried"
+MEASURED_NOTE = "measured:"
 TIMED = cost.COMPUTE | {cost.HOST}  # the classes that a measured layer holds
 ADDED = {
     cost.RECOMPUTE: "recomputation", cost.CONTENTION: "compute slowed by communication", cost.STRAGGLER: "slowest device",
@@ -73,9 +74,9 @@ def end(context: Context, kind: str, build: Callable[[Context], Block | None]) -
 
 
 def account(projection: Projection) -> list[str]:
-    """What was measured and what was added to it, in words; empty when no layer was measured."""
-    if not projection.notes:
-        return []
+    """What was measured and what was added to it, in words; what was calibrated on published runs."""
+    if not any(note.startswith(MEASURED_NOTE) for note in projection.notes):
+        return list(projection.notes)
     added = [
         f"{words} ({', '.join(projection.tiers.get(kind, ())) or 'computed'})"
         for kind, words in ADDED.items()
@@ -149,15 +150,15 @@ def _distance(shape: dict[str, Any], wanted: dict[str, Any]) -> Any:
 def _modelled(context: Context, shape: dict[str, Any], build: Callable[[Context], Block | None]) -> Block | None:
     """The block as the model has it at the measured degrees, without calibration factors."""
     device, run = context.device, at_degrees(context.run, shape)
-    tiers, factors, notes = device.tiers, device.factors, device.notes
-    device.tiers, device.factors, device.notes = {}, {}, []
+    tiers, factors, notes, in_situ = device.tiers, device.factors, device.notes, device.in_situ
+    device.tiers, device.factors, device.notes, device.in_situ = {}, {}, [], {}
     try:
         held = shapes.tokens(run)
         routed = None if run.model.moe is None else shapes.routing(run.model.moe, run.parallel, held)
         where_ = place(run.parallel, device.domain_gpus)
         return build(Context(run, device, where_, held, routed, context.fp8))
     finally:
-        device.tiers, device.factors, device.notes = tiers, factors, notes
+        device.tiers, device.factors, device.notes, device.in_situ = tiers, factors, notes, in_situ
 
 
 def at_degrees(run: Run, shape: dict[str, Any]) -> Run:
@@ -222,7 +223,7 @@ def _scale(part: Cost, factor: Any, sure: Factor) -> None:
 
 def _note(context: Context, kind: str, row: Measurement, distance: float) -> None:
     degrees = ", ".join(f"{name} {row.shape[name]}" for name in DEGREES if name in row.shape)
-    text = f"measured: {kind.replace('_', ' ')} at {degrees} ({row.stack}, {row.date})"
+    text = f"{MEASURED_NOTE} {kind.replace('_', ' ')} at {degrees} ({row.stack}, {row.date})"
     if row.shape.get("communication"):
         text += ", its collectives taken off"
     if distance:

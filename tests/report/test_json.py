@@ -41,7 +41,7 @@ RANK = {
 }  # fmt: skip
 TIME = {
     "iteration_s", "low_s", "high_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "mfu", "bubble_fraction",
-    "breakdown_s", "source",
+    "breakdown_s", "source", "tiers", "notes",
 }  # fmt: skip
 
 

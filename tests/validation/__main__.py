@@ -24,6 +24,7 @@ DEFAULTS = {
         "ground-truth/measured-playbook.csv",
         "ground-truth/measured-vtrain.csv",
     ],
+    "in-situ": ["ground-truth/measured.csv", "ground-truth/measured-vtrain.csv"],
     "cases": ["cases/cases.md"],
     "speed": ["corpus/primus"],
 }

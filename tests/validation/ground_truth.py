@@ -1,8 +1,9 @@
 """Error of the projection and of the ledger on published measurements (`ground-truth FILE.csv...`).
 
-Speed is scored on tokens/s (or seconds where a row has only those) with the tool as it is: no factor is fitted to a run,
-but for the host time per operation on A100 nodes, which is the floor of vTrain's smallest layers (hardware_db/rates.yaml).
-The choice of effects and of sources of rates was made with these residuals in view. Figures are fractions.
+Speed is scored on tokens/s (or seconds where a row has only those). Two things rest on scored runs (hardware_db/rates.yaml):
+the host time per operation, which is the floor of vTrain's smallest layers, and the in-situ ratios, of which every source
+gets those that the other sources give (`in_situ`). The choice of effects and of sources of rates was made with these residuals
+in view. Figures are fractions.
 `complete` rows state, or their source settles (`ground_truth_facts`, `ground_truth_bridge`), everything that design 4.5
 names; the other rows that can be built are scored apart, with recomputation as an interval between none and full where it
 is not stated. `newest` repeats the complete rows as if every source ran today's attention library, not the one that its
@@ -26,6 +27,7 @@ from .ground_truth_blog import assumed
 from .ground_truth_facts import NETWORKS, OTHER_MEMORY, RECOMPUTE
 from .ground_truth_figures import show, summary
 from .ground_truth_rows import Row, build, start
+from .in_situ_ratios import without_source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +40,10 @@ def run(paths: list[Path]) -> dict[str, Any]:
     for path in paths:
         with open(path, encoding="utf-8", newline="") as file:
             rows += [build(raw) for raw in csv.DictReader(file)]
-    scored = [score(row) for row in rows]
+    scored = [prepare(row) for row in rows]
+    for one in scored:
+        if "recipe" in one:
+            score(one)
     calibrated(scored)
     figures = summary(scored)
     figures["assumed"] = assumed(rows, recipe)
@@ -61,8 +66,8 @@ def recipe(request: dict[str, Any]) -> tuple[Any, Any]:
     ).run, found
 
 
-def score(row: Row) -> dict[str, Any]:
-    """One row: measured and projected tokens/s (or seconds), error, or why it was abstained."""
+def prepare(row: Row) -> dict[str, Any]:
+    """One row: its `recipe` (run, accelerator, node type, row) and its memory, or why it was abstained."""
     result: dict[str, Any] = {"id": row.id, "source": row.source, "group": row.group, "missing": row.missing}
     raw = row.raw
     if row.reason is not None or row.request is None:
@@ -86,12 +91,19 @@ def score(row: Row) -> dict[str, Any]:
     node = _node(row, found)
     projection = project(recipe_run, found, node)
     assert projection is not None
-    result["recipe"] = (recipe_run, found, node, row)
-    result.update(_compare(raw, projection))
-    speed = result["measured"] if result["unit"] != "s" else 1 / result["measured"]
-    modelled = result["projected"] if result["unit"] != "s" else 1 / result["projected"]
-    if projection.mfu * speed / modelled > 1:
+    if projection.mfu * projection.iteration_s / seconds_of(raw, recipe_run) > 1:
         return {**{key: result[key] for key in ("id", "source", "group", "missing")}, "abstained": "passes the peak"}
+    result["recipe"] = (recipe_run, without_source(found, row.source), node, row)
+    return result
+
+
+def score(result: dict[str, Any]) -> None:
+    """Measured and projected tokens/s (or seconds) and the error of a prepared row."""
+    recipe_run, found, node, row = result["recipe"]
+    raw = row.raw
+    projection = project(recipe_run, found, node)
+    assert projection is not None
+    result.update(_compare(raw, projection))
     today, _ = recipe({**row.request, "stack": None})
     newest = project(today, found, node)
     assert newest is not None
@@ -108,7 +120,6 @@ def score(row: Row) -> dict[str, Any]:
         slow = project(slow_run, found, node)
         if slow is not None:
             result["interval"] = [_compare(raw, slow)["projected"], result["projected"]]
-    return result
 
 
 def _node(row: Row, found: Any) -> Any:
@@ -163,7 +174,7 @@ def calibrated(rows: list[dict[str, Any]]) -> None:
             groups.setdefault((row["source"], row["group"][2]), []).append(row)
     for group in groups.values():
         run_, found, node, first = group[0]["recipe"]
-        fitted = factors([(run_, _seconds(first.raw, run_))], found, node)
+        fitted = factors([(run_, seconds_of(first.raw, run_))], found, node)
         for row in group[1:]:
             run_, found, node, one = row["recipe"]
             projection = project(run_, found, node, factors=fitted)
@@ -171,7 +182,7 @@ def calibrated(rows: list[dict[str, Any]]) -> None:
             row["calibrated_error"] = _compare(one.raw, projection)["error"]
 
 
-def _seconds(raw: dict[str, str], recipe_run: Any) -> float:
+def seconds_of(raw: dict[str, str], recipe_run: Any) -> float:
     """Seconds of an iteration of a measured row."""
     if raw["measured_tokens_per_s_per_gpu"]:
         tokens = recipe_run.batch.global_batch_size * recipe_run.batch.seq_length

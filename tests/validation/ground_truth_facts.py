@@ -58,6 +58,7 @@ PRE_FLASH = {"transformer_impl": "local", "attention_backend": "local", "masked_
 FSDP = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "ckpt_format": "torch_dist"}
 OVERLAP = {"overlap_grad_reduce": True, "overlap_param_gather": True, "use_distributed_optimizer": True}
 APART = {"gradient_accumulation_fusion": False}  # no kernel that accumulates into the gradient buffer
+EAGER = {"bias_swiglu_fusion": False, "disable_jit_fuser": True}  # activation and product are kernels of their own
 
 # Start of the source's name -> what its software does, beyond what a row says. Each with its reason.
 SOURCES: dict[str, dict[str, Any]] = {
@@ -83,9 +84,11 @@ SOURCES: dict[str, dict[str, Any]] = {
                 "sequence_parallel": True, "cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te",
                 "apply_rope_fusion": True},
     "HF Ultra-Scale": {**APART, "sequence_parallel": True, "overlap_grad_reduce": True,
-                       "accumulate_allreduce_grads_in_fp32": True},
+                       "accumulate_allreduce_grads_in_fp32": True, "apply_rope_fusion": True, **EAGER},
     "MosaicML": {**FSDP, "grad_reduce_in_bf16": True},
-    "torchtitan": {**FSDP, "sequence_parallel": True, "grad_reduce_in_bf16": False},
+    # eager in 2024, compiled (rotation and activation are fused) in the asyncTP runs
+    "torchtitan docs": {**FSDP, "sequence_parallel": True, "grad_reduce_in_bf16": False, **EAGER},
+    "torchtitan": {**FSDP, "sequence_parallel": True, "grad_reduce_in_bf16": False, "apply_rope_fusion": True},
     "fms-fsdp": {**FSDP, "grad_reduce_in_bf16": True},
     "InternEvo": {**OVERLAP, **APART, "grad_reduce_in_bf16": True, "cross_entropy_loss_fusion": True,  # flash-attn's kernels
                   "cross_entropy_fusion_impl": "te", "apply_rope_fusion": True},
@@ -96,6 +99,12 @@ SOURCES: dict[str, dict[str, Any]] = {
     "Sailor": {**GPT, **PRE_FLASH, **APART, "vocab_size": 50272},
     "XTuner": {},
 }  # fmt: skip
+# Start of the framework's name -> the source whose software stands for it, for sources that are not listed themselves
+FRAMEWORKS = {
+    "Megatron-Bridge": "NVIDIA Megatron-Bridge", "NeMo": "NVIDIA NeMo", "Megatron-LM": "Megatron-LM", "Megatron-Core": "Megatron-LM",
+    "Primus MaxText": "Primus MaxText", "Primus": "Primus", "torchtitan": "torchtitan", "nanotron": "HF Ultra-Scale",
+    "llm-foundry": "MosaicML", "InternEvo": "InternEvo", "Paxml": "NVIDIA JAX", "MaxText": "NVIDIA JAX", "fms-fsdp": "fms-fsdp",
+}  # fmt: skip
 # Sources whose software has no tensor or pipeline parallelism, so that a blank is 1
 NO_MODEL_PARALLELISM = ("MosaicML", "torchtitan docs", "fms-fsdp", "Primus MaxText")
 NO_PIPELINE = ("InternEvo", "torchtitan asyncTP")
@@ -105,10 +114,15 @@ ONE_MICRO_BATCH = ("torchtitan", "fms-fsdp")
 # torchtitan's llama3_8b.toml and llama3_70b.toml of June 2025: seq_len 8192
 SEQUENCES = {"torchtitan asyncTP": 8192}
 # Start of the source's name -> accelerator -> the attention library that it ran, where it is older than the database's.
-# llm-foundry pinned flash-attn 1.0.3 in mid-2023 (setup.py), and 2 by the time of its H100 runs; Kwai's is of 2023.
+# llm-foundry pinned flash-attn 1.0.3 in mid-2023 (setup.py), and 2 by the time of its H100 runs; Kwai's is of 2023. nanotron
+# calls flash_attn_varlen_func (2.5 in its benchmark's requirements); torchtitan and fms-fsdp call torch's
+# scaled_dot_product_attention, whose flash kernel is FlashAttention-2.
 FLASH_ATTENTION: dict[str, dict[str, str]] = {
     "MosaicML": {"A100-80GB": "1.0.3", "A100-40GB": "1.0.3", "H100-80GB": "2.3", "H100": "2.3"},
     "Kwai": {"H800-80GB": "2.3"},
+    "HF Ultra-Scale": {"H100-80GB": "2.5"},
+    "torchtitan": {"H100 96GB HBM2e 500W": "2.5"},
+    "fms-fsdp": {"H100": "2.3"},
 }
 # Start of the source's name -> (network cards of a node, bytes/s of each), where the source's machine is another than the
 # usual one: InternEvo states 4 x 100 Gb/s RoCE; Jean Zay (BLOOM's model card) has 4 Omni-Path links of 100 Gb/s a node.
@@ -116,6 +130,8 @@ NETWORKS = {"InternEvo": (4, 12.5e9), "BigScience": (4, 12.5e9)}
 # Sources whose software issues tensor-parallel collectives in line, not beside products: Megatron-LM before asynchronous
 # all-reduces (November 2021) and the DeepSpeed forks of that time; scored without CUDA_DEVICE_MAX_CONNECTIONS
 IN_LINE = ("Narayanan 2021", "BigScience", "vTrain", "Sailor")
+# BLOOM's launch scripts export CUDA_LAUNCH_BLOCKING=1 ("do not remove or the training will hang", tr11-176B-ml.slurm)
+ENVIRONMENTS: dict[str, dict[str, str]] = {"BigScience": {"CUDA_LAUNCH_BLOCKING": "1"}}
 GPUS = {"H100 96GB HBM2e 500W": "h100-96gb", "A100": "a100-80gb", "A100-SXM4-80GB": "a100-80gb", "H800-80GB": "h800"}
 PRECISIONS = {
     "fp16": {"fp16": True}, "bf16": {"bf16": True}, "amp_bf16": {"bf16": True}, "te bf16": {"bf16": True},

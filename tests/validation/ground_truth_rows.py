@@ -13,7 +13,9 @@ from typing import Any
 from . import ground_truth_bridge, ground_truth_pilot
 from .ground_truth_facts import (
     DEPTHS,
+    ENVIRONMENTS,
     FLASH_ATTENTION,
+    FRAMEWORKS,
     FSDP,
     GPUS,
     HALVES,
@@ -65,6 +67,8 @@ def build(raw: dict[str, str]) -> Row:
     """The row as a batch request (see design 4.3)."""
     source = raw["source"]
     row = Row(raw["id"], source, (source, raw["model"], raw["gpu"], raw["num_gpus"]), raw)
+    if start(source, SOURCES) is None:
+        source = start(raw["framework"], FRAMEWORKS) or source
     profile = start(source, SOURCES)
     if profile is None:
         row.reason = "source without a profile"
@@ -111,7 +115,7 @@ def _environment(source: str) -> dict[str, str] | None:
     """The environment of a rank, where the source's is not what a launcher usually sets."""
     if source == ground_truth_pilot.SOURCE:
         return ground_truth_pilot.ENVIRONMENT
-    return {} if source.startswith(IN_LINE) else None
+    return start(source, ENVIRONMENTS) or ({} if source.startswith(IN_LINE) else None)
 
 
 def _model(raw: dict[str, str], args: dict[str, Any]) -> str | None:
@@ -143,8 +147,26 @@ def _model(raw: dict[str, str], args: dict[str, Any]) -> str | None:
             swiglu=True, normalization="RMSNorm", position_embedding_type="rope", add_bias_linear=False,
             untie_embeddings_and_output_weights="8B" in name, hidden_dropout=0.0, attention_dropout=0.0,
         )  # fmt: skip
+        stages = int(raw["pp"] or 1)
+        if stages > 1 and all(key in args for key in ("num_layers", "hidden_size", "ffn_hidden_size", "vocab_size")):
+            args["pipeline_model_parallel_layout"] = by_cost(args, stages)
         return None
     return known
+
+
+def by_cost(args: dict[str, Any], stages: int) -> str:
+    """nanotron's pipeline split as a layout: blocks are dealt out by the elements of their matrices, the head counted, the
+    embedding not; a block that passes a rank's share of the sum is its last (`DistributedTrainer.build_model`)."""
+    hidden, layers = args["hidden_size"], args["num_layers"]
+    layer, head = 4 * hidden * hidden + 3 * args["ffn_hidden_size"] * hidden, args["vocab_size"] * hidden
+    total, done, rank = layers * layer + head, 0, 0
+    ranks = [""] * stages
+    for unit, cost in [("E", 0), *[("t", layer)] * layers, ("L", head)]:
+        ranks[rank] += unit
+        done += cost
+        if done > total * (rank + 1) / stages and rank < stages - 1:
+            rank += 1
+    return "|".join(ranks)
 
 
 def _degrees(raw: dict[str, str], args: dict[str, Any], row: Row, source: str) -> None:

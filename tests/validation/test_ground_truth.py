@@ -83,8 +83,8 @@ def test_abstains() -> None:
     assert build(raw(model="mamba_370M")).reason == "hybrid model"
     assert build(raw(other="activation offload alpha=0.3")).reason == "offloading"
     assert "no known shape" in str(build(raw(model="Secret 9B")).reason)
-    assert ground_truth.score(build(raw(measured_tokens_per_s_per_gpu="")))["abstained"] == "no measured speed"
-    assert ground_truth.score(build(raw(gbs="")))["abstained"] == "not stated: gbs"
+    assert ground_truth.prepare(build(raw(measured_tokens_per_s_per_gpu="")))["abstained"] == "no measured speed"
+    assert ground_truth.prepare(build(raw(gbs="")))["abstained"] == "not stated: gbs"
 
 
 def test_shapes_from_the_text() -> None:

@@ -1,0 +1,76 @@
+"""Kernels inside a step: the in-situ ratios of hardware_db, and a host that waits for every kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from primus_lint.hardware import accelerator
+from primus_lint.ir.record import replace
+from primus_lint.projection import project
+from primus_lint.projection.project import Projection
+
+from . import plain
+from .recipes import run
+
+RATIOS = {"version": 7, "16": {"class": "sixteen", "ratio": 1.2, "low": 1.1, "high": 1.3},
+          "8": {"class": "eight", "ratio": 1.5, "low": 1.4, "high": 1.6}}  # fmt: skip
+
+
+def fitted(node: Any) -> Any:
+    """Rates as fits, which are of kernels alone; the plain ones are measured."""
+    if isinstance(node, dict):
+        return {key: "fitted" if key == "tier" else fitted(value) for key, value in node.items()}
+    return node
+
+
+def projected(recipe: Any, ratios: dict[str, Any] | None = None) -> Projection:
+    acc = plain.accelerator()
+    acc.rates = {**fitted(acc.rates), "in_situ": ratios or {}}
+    found = project(recipe, acc, plain.node())
+    assert found is not None
+    return found
+
+
+def test_products_and_attention_take_longer_in_a_step() -> None:
+    recipe = run("llama3-8b")
+    alone, inside = projected(recipe), projected(recipe, RATIOS)
+    for kind in ("gemm", "attention"):
+        assert inside.breakdown_s[kind] == pytest.approx(1.2 * alone.breakdown_s[kind])
+    assert inside.breakdown_s["memory_bound"] == alone.breakdown_s["memory_bound"]
+    assert inside.breakdown_s["optimizer"] == alone.breakdown_s["optimizer"]
+    assert alone.notes == () and len(inside.notes) == 1
+    assert (
+        "sixteen" in inside.notes[0]
+        and "1.20 times (1.10 to 1.30)" in inside.notes[0]
+        and "version 7" in inside.notes[0]
+    )
+    assert inside.as_json()["notes"] == list(inside.notes)
+
+
+def test_the_bits_of_the_operands_count() -> None:
+    recipe = run("llama3-8b", fp8="hybrid", fp8_recipe="delayed", vocab_size=None, padded_vocab_size=128)
+    alone, inside = projected(recipe), projected(recipe, RATIOS)
+    ratio = inside.breakdown_s["gemm"] / alone.breakdown_s["gemm"]
+    assert 1.49 < ratio <= 1.5  # the small head stays in 16 bits
+    assert inside.breakdown_s["attention"] == pytest.approx(1.2 * alone.breakdown_s["attention"])
+
+
+def test_parts_that_power_does_not_bound_have_none() -> None:
+    found = {name: accelerator(name) for name in ("a100-80gb", "h100", "gb200", "mi300x", "mi355x")}
+    ratios = {name: acc.rates["in_situ"] for name, acc in found.items() if acc is not None}
+    assert ratios["a100-80gb"] == ratios["mi300x"] == {}
+    assert ratios["h100"]["16"] == ratios["gb200"]["16"] and ratios["h100"]["16"] != ratios["h100"]["8"]
+    assert ratios["mi355x"]["16"] == ratios["mi355x"]["8"]
+
+
+@pytest.mark.parametrize("name", ("CUDA", "HIP"))
+def test_a_host_that_waits_for_every_kernel_hides_nothing(name: str) -> None:
+    recipe = run("llama3-8b", world_size=1)
+    usual = projected(recipe)
+    waiting = projected(replace(recipe, args={**recipe.args, f"env_{name}_LAUNCH_BLOCKING": "1"}))
+    assert usual.breakdown_s["host"] == 0  # products of 8192 tokens are longer than their launches
+    launches = waiting.breakdown_s["host"] / 60e-6 / recipe.batch.num_microbatches / recipe.model.num_layers
+    assert launches == pytest.approx(round(launches)) and 30 < launches < 60
+    assert waiting.iteration_s == pytest.approx(usual.iteration_s + waiting.breakdown_s["host"])
