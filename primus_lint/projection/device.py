@@ -45,7 +45,18 @@ _FP8_RECIPES = {"blockwise": "fp8_blockwise", "mxfp8": "mxfp8"}
 class Device:
     """One kind of accelerator in one kind of node, for one recipe (or grid)."""
 
-    __slots__ = ("accelerator", "contention", "domain_gpus", "factors", "in_situ", "measured", "node", "notes", "run", "tiers")
+    __slots__ = (
+        "accelerator",
+        "contention",
+        "domain_gpus",
+        "factors",
+        "in_situ",
+        "measured",
+        "node",
+        "notes",
+        "run",
+        "tiers",
+    )
 
     def __init__(
         self, accelerator: Accelerator, node: NodeType | None, run: Run, factors: Mapping[str, float] | None = None

@@ -135,7 +135,9 @@ def few_tokens_per_expert(
     from primus_lint.projection import facts
 
     rows, moe = facts.tokens_per_local_expert(run), run.model.moe
-    if moe is None or rows >= FEW_ROWS or facts.share(projection, "grouped_gemm") < 0.1:
+    if moe is None or rows >= FEW_ROWS:
+        return
+    if facts.share(projection, "grouped_gemm") + facts.share(projection, "host") < 0.1:  # a launch an expert and matrix
         return
     ep = run.parallel.ep * 2
     if moe.num_experts % ep or ep * run.parallel.etp > subject.target.gpus_per_node:
