@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def gpus(sizes: Sequence[int]) -> str:
+    """Numbers of GPUs as text: "1 GPU", "1, 2 or 8 GPUs", the middle left out of many."""
+    shown = [f"{size:,}" for size in sizes]
+    if len(shown) > 12:
+        shown = [*shown[:6], f"... {shown[-1]} ({len(sizes):,} sizes)"]
+        return f"{', '.join(shown)} GPUs"
+    text = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+    return f"{text} GPU{'' if list(sizes) == [1] else 's'}"
+
 
 def gib(size_bytes: float) -> str:
     """Bytes in GiB with one decimal (MiB below 0.1 GiB)."""

@@ -38,6 +38,9 @@ def run_check(files: tuple[str, ...], values: dict[str, Any]) -> int:
             report.checked, could_not = check_all(files, options, values)
     else:
         report.checked, could_not = check_all(files, options, values)
+    if values.get("no_ignores"):
+        for _, finding in report.all():
+            finding.suppressed = None
     report.grouping = not values.get("no_group")
     if values.get("baseline") or values.get("update_baseline"):
         could_not |= not accept_baseline(report, values)
@@ -152,6 +155,7 @@ def write_format(name: str, out: io.StringIO, report: Report, values: dict[str, 
     elif name == "text":
         from primus_lint.report import text
 
-        text.write(out, report, text.Style(color), quiet=bool(values.get("quiet")))
+        quiet, verbose = bool(values.get("quiet")), bool(values.get("verbose"))
+        text.write(out, report, text.Style(color), quiet, verbose)
     else:
         importlib.import_module(f"primus_lint.report.{WRITERS.get(name, name)}").write(out, report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from primus_lint.units import gib, seconds
+from primus_lint.units import gib, gpus, seconds
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Checked, Subject
@@ -26,15 +26,25 @@ class Style:
         return f"\x1b[{_COLORS[kind]}m{text}\x1b[0m" if self.color else text
 
 
-def write(out: TextIO, report: Report, style: Style, quiet: bool = False) -> None:
+FEW = 5  # with more files, memory and speed of those that have no finding of their own are left to --verbose
+
+
+def write(out: TextIO, report: Report, style: Style, quiet: bool = False, verbose: bool = False) -> None:
     """Every file with its own findings, then the findings that many files share, then the totals."""
     common = [group for group in report.groups if len(group.members) > 1]
     grouped = {id(finding) for group in common for _, finding in group.members}
+    brief = len(report.checked) > FEW and not verbose
+    rest = []
     for checked in report.checked:
         own = [f for f in checked.findings if f.suppressed is None and id(f) not in grouped]
-        write_file(out, checked, own, style, quiet)
+        if own or not brief:
+            write_file(out, checked, own, style, quiet)
+        else:
+            rest.append(checked)
     for group in common:
         write_group(out, group, style)
+    if rest and not quiet:
+        write_rest(out, rest, style)
     for comparison in report.comparisons:
         out.write(f"{style('bold', comparison.path)}: {comparison.line()}\n")
     if not quiet:
@@ -47,11 +57,48 @@ def write_file(out: TextIO, checked: Checked, findings: list[Finding], style: St
     """The findings of one file, then one line about its memory and speed."""
     for finding in findings:
         write_finding(out, finding, checked, style)
+        out.write("\n")
     if not quiet:
         for line in summary_lines(checked):
             out.write(f"{style('bold', checked.path)}: {line}\n")
         if findings or checked.subjects:
             out.write("\n")
+
+
+def write_rest(out: TextIO, rest: list[Checked], style: Style) -> None:
+    """What is to say of many files without findings of their own: counts; `--verbose` has a line for each."""
+    verdicts: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    for subject in (subject for checked in rest for subject in checked.subjects):
+        if not subject.modelled:
+            name = subject.section.framework
+            unknown[name] = unknown.get(name, 0) + 1
+            continue
+        verdict = _verdict(subject)
+        verdicts[verdict] = verdicts.get(verdict, 0) + 1
+    for verdict, number in verdicts.items():
+        out.write(f"{style('bold', _files(number))}: {verdict}\n")
+    if unknown:
+        names = ", ".join(f"{name} {number}" for name, number in sorted(unknown.items(), key=lambda pair: -pair[1]))
+        text = f"keys and text are checked; memory and time are not modelled ({names})"
+        out.write(f"{style('bold', _files(sum(unknown.values())))}: {text}\n")
+    out.write("\n")
+
+
+def _verdict(subject: Subject) -> str:
+    if subject.target.world_size is None:
+        if not subject.grid_known or subject.legal_world_sizes:
+            return "legal at some sizes (--nodes gives a verdict, --verbose the sizes)"
+        return "legal at no world size"
+    if subject.ledger is None or subject.accelerator is None:
+        return "no account of memory (--verbose says why)"
+    fits = subject.ledger.fits(subject.accelerator.visible_hbm_bytes)
+    word = {True: "fit", False: "do not fit", None: "may not fit"}[fits]
+    return f"{word} (memory and speed of each: --verbose)"
+
+
+def _files(number: int) -> str:
+    return "1 file" if number == 1 else f"{number} files"
 
 
 def write_group(out: TextIO, group: Group, style: Style) -> None:
@@ -90,8 +137,8 @@ def _tail(out: TextIO, finding: Finding, gutter: str, style: Style) -> None:
     """Notes, confidence and fixes."""
     for note in finding.notes:
         out.write(f"{gutter} {style('note', '=')} {note}\n")
-    if finding.confidence != "certain" and finding.severity != "info":
-        out.write(f"{gutter} {style('note', '=')} confidence: {finding.confidence}\n")
+    if finding.confidence == "estimate" and finding.severity != "info":
+        out.write(f"{gutter} {style('note', '=')} confidence: estimate\n")
     for fix in finding.fixes:
         out.write(f"{gutter} {style('note', '=')} {style('ok', f'fix ({fix.safety})')}: {fix.title}\n")
 
@@ -142,7 +189,7 @@ def subject_lines(subject: Subject) -> list[str]:
     if subject.target.world_size is None:
         sizes = subject.legal_world_sizes if subject.grid_known else None
         if sizes is not None:
-            parts.append(f"legal on {_sizes(sizes)} GPUs" if sizes else "legal at no world size")
+            parts.append(_legal(subject, sizes))
     elif subject.section.framework in ("megatron", "torchtitan"):
         parts.append(_memory(subject))
         parts.append(_time(subject))
@@ -153,10 +200,17 @@ def subject_lines(subject: Subject) -> list[str]:
     return ["; ".join(part for part in parts if part)]
 
 
-def _sizes(sizes: list[int]) -> str:
-    if len(sizes) <= 12:
-        return ", ".join(f"{size:,}" for size in sizes)
-    return f"{', '.join(f'{size:,}' for size in sizes[:6])}, ... {sizes[-1]:,} ({len(sizes):,} sizes)"
+def _legal(subject: Subject, sizes: list[int]) -> str:
+    """The legal sizes, and from which on the recipe fits the device."""
+    if not sizes:
+        return "legal at no world size"
+    text, accelerator = f"legal on {gpus(sizes)}", subject.accelerator
+    if accelerator is None or subject.at_world(sizes[0]).ledger is None:
+        return text
+    from primus_lint.rules.checks.memory import fits_from
+
+    first = fits_from(subject, accelerator, sizes)
+    return text if first in (None, sizes[0]) else f"{text}; it fits {accelerator.label} from {first:,} on"
 
 
 def _memory(subject: Subject) -> str:

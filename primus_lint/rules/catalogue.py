@@ -95,7 +95,7 @@ def entries(form: str = "scalar") -> tuple[Entry, ...]:
 
 WORDING = frozenset(
     ("code", "name", "severity", "confidence", "stage", "order", "catalogue", "message", "legal", "labels", "fix", "keys",
-     "at", "names", "profile", "suppressible", "group")
+     "at", "names", "profile", "suppressible", "group", "told_by")
 )  # fmt: skip
 
 

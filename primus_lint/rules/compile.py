@@ -20,7 +20,7 @@ FAMILIES = "SKPBLECRNOXMTDUZ"  # Z: rules of one's own (`rule-paths`)
 _FIELDS = {
     "code", "name", "severity", "confidence", "stage", "order", "frameworks", "versions", "catalogue", "when", "require",
     "forbid", "check", "keys", "at", "message", "legal", "labels", "fix", "what", "why", "see", "examples", "since",
-    "profile", "aliases", "group", "notes", "suppressible",
+    "profile", "aliases", "group", "notes", "suppressible", "told_by",
 }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
             locate(finding, subject)
             findings.append(finding)
     findings = [f for f in findings if selected(f.code, f.name, f.severity, checked.path, settings)]
+    findings = [f for f in findings if not _told(f, findings)]
     if settings is not None and settings.severity:
         override(findings, checked, settings)
     findings += suppress(findings, checked, settings)
@@ -40,6 +41,16 @@ def _order(finding: Finding) -> tuple[int, int, int, str]:
     """Errors that stop the program in the order in which it meets them, then the rest by severity and place."""
     severity = ("error", "warning", "info").index(finding.severity)
     return severity, finding.stage, finding.order, finding.code
+
+
+def _told(finding: Finding, findings: list[Finding]) -> bool:
+    """Whether another finding says the same of a key of this one: its rule is in the rule's `told_by`."""
+    rule = catalogue.facts().get(finding.code)
+    tellers = (rule.get("told_by") if rule else None) or ()
+    return any(
+        other.code in tellers and other.section is finding.section and set(other.keys) & set(finding.keys)
+        for other in findings
+    )
 
 
 def settle(checked: Checked, finding: Finding) -> None:

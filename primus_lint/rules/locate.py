@@ -38,9 +38,17 @@ def locate(finding: Finding, subject: Subject) -> None:
             continue
         text = labels.get(key, f"{key} is set here")
         if origin.path is not None:
+            if origin.path not in document.sources:  # the line cannot be shown: its text goes into the sentence
+                text = f"{key}: {_as_written(origin)} ({text})" if key in labels else f"{key}: {_as_written(origin)}"
             related.append(place_of(origin, text))
             shown.add(key)
     finding.related = tuple(related[:4])
+
+
+def _as_written(origin: Origin) -> str:
+    from primus_lint.rules.checks.key_facts import shown
+
+    return shown(origin.value) if origin.raw is None else origin.raw
 
 
 def _tells(origin: Origin) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.rules.engine import make
-from primus_lint.units import gib
+from primus_lint.units import gib, gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,7 @@ def _at_no_size(subject: Subject, accelerator: Accelerator, rule: dict[str, Any]
         return
     rank = max(ledger.ranks, key=lambda rank: rank.device_low_bytes)
     message = (
-        f"fits on {accelerator.label} at no world size at which it is legal: even on {sizes[-1]:,} GPUs "
+        f"fits on {accelerator.label} at no world size at which it is legal: even on {gpus(sizes[-1:])} "
         f"{where(rank, ledger)} needs {gib(rank.device_low_bytes)} of {gib(accelerator.visible_hbm_bytes)}"
     )
     yield _finding(subject, rule, message, rank)
@@ -115,14 +115,12 @@ def fits_at_some_sizes(subject: Subject, accelerator: Accelerator, rule: dict[st
     if first is None or first == sizes[0]:
         return
     too_small = [size for size in sizes if size < first]
-    from primus_lint.rules.engine import words
-
     rank_ledger = subject.at_world(too_small[-1]).ledger
     assert rank_ledger is not None
     rank = max(rank_ledger.ranks, key=lambda rank: rank.device_low_bytes)
     message = (
-        f"legal on {words(too_small)} GPUs, but out of memory there on {accelerator.label} "
-        f"({gib(rank.device_low_bytes)} at {too_small[-1]:,}); it fits from {first:,} GPUs on"
+        f"legal on {gpus(too_small)}, but out of memory there on {accelerator.label} "
+        f"({gib(rank.device_low_bytes)} at {too_small[-1]:,}); it fits from {gpus([first])} on"
     )
     yield make(rule, subject.lowered, message, driver_keys(rank, subject), notes=(itemised(rank),))
 
@@ -150,11 +148,13 @@ def itemised(rank: RankMemory) -> str:
     """One line: the groups and, in them, the largest items."""
     parts = []
     for group in ("static", "persistent", "activation", "transient"):
-        total = rank.total(group)
+        total = sum(item.bytes for item in rank.items.values() if item.group == group and item.bytes > 0)
         if total:
             parts.append(f"{GROUP_WORDS[group]} {gib(total)}")
+    less = [(name, item.bytes) for name, item in rank.device_items.items() if item.bytes < 0]
     items = sorted(rank.device_items.items(), key=lambda pair: -pair[1].bytes)
     shown = ", ".join(f"{name} {gib(item.bytes)}" for name, item in items[:5] if item.bytes)
+    parts += [f"less {name} {gib(-size)}" for name, size in less]
     return f"ledger: {'; '.join(parts)} (largest: {shown})"
 
 
@@ -174,9 +174,11 @@ def _finding(subject: Subject, rule: dict[str, Any], message: str, rank: RankMem
         notes.append(f"not modelled: {text}")
     assert section is not None
     labels = [(keys[0], label)]
+    keys = tuple(key for key in keys if key == keys[0] or _set_here(subject, key))  # others only fill the screen
     run = subject.run
     if largest == "activation" and run is not None and run.recompute.granularity is None:
         labels.append(("recompute_granularity", "nothing is recomputed"))
+        keys = (*(key for key in keys if key != "recompute_granularity"), "recompute_granularity")
     return make(rule, subject.lowered, message, keys, labels=tuple(labels), notes=tuple(notes))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.readers.models import model_facts
@@ -43,10 +44,11 @@ def preset_unlike(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     size = _sizes(subject, facts)
     severity = "info"
     if size is not None and not any(_own(subject, key) for key in _unlike(subject)):
-        ours, theirs, bodies = size
-        if max(abs(ours / theirs - 1), bodies) > ANOTHER_SIZE:
-            severity = rule["severity"]
-            message += f"; it has {_count(ours)} parameters instead of {_count(theirs)}"
+        whole, body = size
+        for (ours, theirs), what in ((whole, ""), (body, " without embeddings")):
+            if abs(ours / theirs - 1) > ANOTHER_SIZE and severity == "info":
+                severity = rule["severity"]
+                message += f"; it has {_count(ours)} parameters{what} instead of {_count(theirs)}"
     yield say(rule, subject, message, tuple(lost), severity=severity, labels=_labels(lost))
 
 
@@ -87,6 +89,8 @@ def _unlike(subject: Subject) -> dict[str, tuple[Any, Any]]:
     facts = model_facts(subject.section.model or "")
     if facts is None or subject.run is None or subject.run.model.kind != "gpt":
         return {}
+    if not _same_model(subject.section.model or "", facts["name"]):
+        return {}
     names, published = subject.lowered.namespace, facts["args"]
     latent = bool(names.get("multi_latent_attention")) or bool(published.get("multi_latent_attention"))
     found = {}
@@ -107,6 +111,17 @@ def _unlike(subject: Subject) -> dict[str, tuple[Any, Any]]:
 
 
 _MLA = frozenset(("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"))
+
+
+def _same_model(preset: str, public: str) -> bool:
+    """Whether a preset means the public model itself, not a relative whose sizes the table lends it (a distillation of
+    it, its next version): the same families, and every number of the public name in the preset's."""
+    if read_name(preset).families != read_name(public).families:
+        return False
+    numbers = re.findall(r"\d+", preset)
+    return all(
+        numbers.count(number) >= re.findall(r"\d+", public).count(number) for number in re.findall(r"\d+", public)
+    )
 
 
 def _effective(key: str, run: Run, names: Any) -> Any:
@@ -134,8 +149,8 @@ def _labels(pairs: dict[str, tuple[Any, Any]]) -> tuple[tuple[str, str], ...]:
     return tuple((key, f"published: {shown(there)}") for key, (_, there) in pairs.items())
 
 
-def _sizes(subject: Subject, facts: dict[str, Any]) -> tuple[float, float, float] | None:
-    """(parameters of the recipe, published count, share by which they differ without embeddings); None: not known."""
+def _sizes(subject: Subject, facts: dict[str, Any]) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    """((ours, published) parameters, the same without embeddings), with the published vocabulary; None: not known."""
     from primus_lint.ir.record import replace
     from primus_lint.ledger.count import parameters
 
@@ -145,11 +160,11 @@ def _sizes(subject: Subject, facts: dict[str, Any]) -> tuple[float, float, float
         return None
     body, ends = parameters(replace(run, model=replace(run.model, vocab_size=vocab)))
     matrices = 2 if published.get("untie_embeddings_and_output_weights") else 1
-    their_body = facts["counted"] - matrices * vocab * width
-    return float(body + ends), float(facts["counted"]), abs(body / their_body - 1)
+    return (body + ends, facts["counted"]), (body, facts["counted"] - matrices * vocab * width)
 
 
 def _count(number: float) -> str:
+    """Parameters with three digits: 30.5B, 1.24B."""
     for unit, word in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if number >= unit:
             return f"{number / unit:.3g}{word}"

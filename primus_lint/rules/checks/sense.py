@@ -26,6 +26,9 @@ PROJECTS = (
 TOKENIZERS = ("tokenizer_model", "hf_path", "model.hf_assets_path", "model.tokenizer_path", "tokenizer_path")
 
 
+WARM_UP = ("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction")
+
+
 def own_name(subject: Subject) -> str:
     """The name of the model that a section trains: its preset, flavor or recipe; "" without one."""
     section = subject.section
@@ -167,8 +170,9 @@ def warm_up(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         f"the learning rate still warms up when training ends ({warm:,} {unit} of warm-up, {length:,} of training): "
         "it never reaches lr"
     )
-    keys = ("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction", "train_iters", "train_samples")
-    labels = (("train_iters", "training ends here"), ("train_samples", "training ends here"))
+    ends = "train_samples" if unit == "samples" else "train_iters"
+    keys = (*(key for key in WARM_UP if names.get(key)), ends)
+    labels = ((ends, "training ends here"),)
     # with mock data nothing is learned anyway: a benchmark
     yield say(rule, subject, message, keys, labels=labels, severity="info" if mock else rule["severity"])
 
