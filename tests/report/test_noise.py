@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,36 @@ def test_timing_names_stages_and_rules_and_leaves_no_trace(repo: Path, lint: Any
     assert "CPU" in result.stderr.splitlines()[-1]
     assert pipeline.read is read
     assert result.stdout == lint("--quiet", CLEAN, OOM).stdout
+
+
+def test_one_cause_is_not_told_twice(repo: Path, report: Any) -> None:
+    text = (repo / CLEAN).read_text()
+    assert "global_batch_size: " in text
+    path = repo / "configs/small.yaml"
+    path.write_text(re.sub(r"global_batch_size: \d+", "global_batch_size: 3", text))
+    names = open_names(report("configs/small.yaml"))
+    assert "global-batch-divides" in names
+    assert "one-micro-batch-at-least" not in names  # broken as well: the same batch, too small
+
+
+def test_ignores_can_be_ignored(repo: Path, lint: Any, report: Any) -> None:
+    lint("--add-ignores", "known", OOM)
+    assert open_names(report(OOM)) == []
+    assert open_names(report("--no-ignores", OOM)) == ["hbm-overflow"]
+    assert lint("--no-ignores", OOM).exit_code == 1
+
+
+def test_a_suppression_is_unused_only_where_its_rule_ran(repo: Path, report: Any) -> None:
+    path = repo / CLEAN
+    path.write_text(
+        path.read_text().replace("modules:", "# primus-lint: file-ignore[hbm-overflow] the big node\nmodules:", 1)
+    )
+    assert open_names(report(CLEAN)) == ["unused-suppression"]
+    assert open_names(report("--ignore", "M", CLEAN)) == []
+
+
+def test_files_without_findings_are_counted_or_shown_with_verbose(repo: Path, lint: Any) -> None:
+    names = spread(repo, 6)
+    brief, verbose = lint(*names).stdout, lint("-v", *names).stdout
+    assert "6 files: fit (memory and speed of each: --verbose)" in brief and "tokens/s/GPU" not in brief
+    assert verbose.count("tokens/s/GPU") == 6
