@@ -55,8 +55,9 @@ def headline(figures: dict[str, Any], errors: list[float]) -> str:
     return (
         f"**{len(errors)} published runs state everything: mean error {figures['speed_mape_complete']:.1%}, median "
         f"{figures['speed_median_complete']:.1%}, bias {figures['speed_bias']:+.1%}** (positive: projected too fast); {within}. "
-        f"The band holds {band:.0%} of them. After one run of a source and device has set the compute factor, the others of "
-        f"that source and device ({figures['speed_n_calibrated']}) are off by {figures['speed_mape_calibrated']:.1%}. "
+        f"The band holds {band:.0%} of them. After one run of a source and device was learned from, the others of that source and "
+        f"device ({figures['speed_n_calibrated']}) are off by {figures['speed_mape_calibrated']:.1%} instead of "
+        f"{figures['speed_mape_calibrated_before']:.1%}. "
         f"Recipes of one model on the same devices are ranked with a median Kendall tau of {figures['tau_median']:.2f} over "
         f"{figures['tau_groups']} groups."
     )
@@ -64,7 +65,7 @@ def headline(figures: dict[str, Any], errors: list[float]) -> str:
 
 def complete_table(figures: dict[str, Any]) -> list[str]:
     lines = [
-        "| source | runs | blind: mean error | median | bias | in band | today's kernels | after one run | tau (groups) |",
+        "| source | runs | blind: mean error | median | bias | in band | today's kernels | others after one run (before) | tau (groups) |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for source, entry in figures["by_source"].items():
@@ -73,10 +74,11 @@ def complete_table(figures: dict[str, Any]) -> list[str]:
             continue
         found = [tau for _, tau in entry["tau"].values()]
         tau = f"{median(found):.2f} ({len(found)})" if found else ""
-        after = entry["calibrated"]
+        after, before = entry["calibrated"], entry["calibrated_before"]
+        after_one = f"{after['mape']:.1%} ({before['mape']:.1%})" if after["n"] else ""
         lines.append(
             f"| {source} | {one['n']} | {one['mape']:.1%} | {one['median']:.1%} | {one['bias']:+.1%} | {one['in_band']:.0%} "
-            f"| {entry['newest']['mape']:.1%} | {format(after['mape'], '.1%') if after['n'] else ''} | {tau} |"
+            f"| {entry['newest']['mape']:.1%} | {after_one} | {tau} |"
         )
     return lines
 

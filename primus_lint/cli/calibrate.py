@@ -14,6 +14,8 @@ from primus_lint.cli import clicks, common, options
 if TYPE_CHECKING:
     from primus_lint.measure.store import CalibrationRun
     from primus_lint.measure.training_log import TrainingLog
+    from primus_lint.pipeline import Subject
+    from primus_lint.projection.calibrate import Lesson
 
 
 @click.command()
@@ -27,9 +29,10 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Show the factors, keep nothing.")
 def command(log: str, config: str, store_path: str | None, dry_run: bool, **values: Any) -> None:
-    """Compare LOG (Megatron-LM, Primus, TorchTitan or MaxText) with the projection of its recipe, and keep the factors by
-    class of operation at which the projection meets it. They hold for this device and framework from then on; of several
-    runs the median counts. Memory is compared as well, and never fitted: it is computed exactly or it is wrong.
+    """Compare LOG (Megatron-LM, Primus, TorchTitan or MaxText) with the projection of its recipe, and keep what it says of
+    compute, host and communication. The factors hold for this device and framework from then on. One run moves them about
+    half of the way, because recipes differ among themselves as well; the more runs, the more they are believed. Memory is
+    compared, and never fitted: it is computed exactly or it is wrong.
     """
     from primus_lint.measure.errors import MeasureError
     from primus_lint.measure.store import StoreError
@@ -66,8 +69,9 @@ def _calibrate(log: str, config: str, path: str | None, values: dict[str, Any]) 
     if subject.target.gpu is None or subject.target.world_size is None:
         raise common.UsageError("calibration needs the run's GPU kind and size: give --gpu and --nodes or --world-size")
     label = f"{os.path.basename(log)} {os.path.basename(config)}"
-    run = calibrate(subject, logged, label, datetime.date.today().isoformat())
-    _show(run, logged)
+    others = _others(path, subject, label)
+    run, factors = calibrate(subject, logged, label, datetime.date.today().isoformat(), others)
+    _show(run, factors, len(others), logged)
     for line in memory_lines(subject, logged):
         click.echo(line)
     if path is not None:
@@ -78,12 +82,29 @@ def _calibrate(log: str, config: str, path: str | None, values: dict[str, Any]) 
     return 0
 
 
-def _show(run: CalibrationRun, logged: TrainingLog) -> None:
+def _others(path: str | None, subject: Subject, label: str) -> list[Lesson]:
+    """What the store has learned from other runs of the same device and framework."""
+    import math
+
+    from primus_lint.measure.store import Store
+    from primus_lint.projection.calibrate import Lesson
+
+    if path is None or not os.path.exists(path) or subject.accelerator is None or subject.run is None:
+        return []
+    with Store(path) as store:
+        runs = store.runs(subject.accelerator.name, subject.run.framework)
+    return [Lesson(math.log(run.measured_s / run.before_s), run.shares) for run in runs if run.label != label]
+
+
+def _show(run: CalibrationRun, factors: dict[str, float], others: int, logged: TrainingLog) -> None:
+    from primus_lint.projection.calibrate import by_kind
+
     click.echo(
         f"measured   {run.measured_s:.4f} s an iteration ({logged.iterations} iterations, middle half within "
         f"{logged.spread:.1%})"
     )
     for name, seconds in (("before", run.before_s), ("after", run.after_s)):
         click.echo(f"{name:11}{seconds:.4f} s, error {seconds / run.measured_s - 1:+.1%}")
-    for kind, factor in run.factors.items():
-        click.echo(f"  {kind:16}{factor:8.3f}")
+    click.echo(f"factors of {others + 1} run(s), and the share of each kind in this one's time")
+    for kind, factor in by_kind(factors).items():
+        click.echo(f"  {kind:16}{factor:8.3f}{run.shares[kind]:8.0%}")

@@ -1,22 +1,35 @@
-"""A training run against its projection: factors by class of operation, and the error before and after."""
+"""A training run against its projection: what it teaches, and the error before and after."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 from primus_lint.measure.errors import MeasureError
 from primus_lint.measure.store import CalibrationRun
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from primus_lint.measure.training_log import TrainingLog
     from primus_lint.pipeline import Subject
+    from primus_lint.projection.calibrate import Lesson
 
 
-def calibrate(subject: Subject, logged: TrainingLog, label: str, date: str) -> CalibrationRun:
-    """The factors at which the projection of a recipe takes as long as its run did. "Before" is the projection without any
-    calibration. Raises MeasureError when it cannot be projected, or no factor meets it."""
+class Calibrated(NamedTuple):
+    """A run to keep, and the factors by class that it and the runs before it give."""
+
+    run: CalibrationRun
+    factors: dict[str, float]
+
+
+def calibrate(
+    subject: Subject, logged: TrainingLog, label: str, date: str, others: Sequence[Lesson] = ()
+) -> Calibrated:
+    """What a run teaches, beside the lessons of other runs of its device and framework. "Before" is the projection without
+    any calibration. Raises MeasureError when the recipe cannot be projected, or the log cannot be of it."""
     from primus_lint.projection import project, why_not
-    from primus_lint.projection.calibrate import LIMITS, factors
+    from primus_lint.projection.calibrate import LIMIT, learn, lesson
 
     run, accelerator = subject.run, subject.accelerator
     assert run is not None
@@ -29,16 +42,27 @@ def calibrate(subject: Subject, logged: TrainingLog, label: str, date: str) -> C
     samples = run.batch.num_microbatches * run.batch.micro_batch_size * run.parallel.dp
     tokens = samples * run.batch.seq_length
     measured_s = logged.seconds(tokens, run.target.world_size)
-    found = factors([(run, measured_s)], accelerator)
-    if not found:
+    found = lesson(run, measured_s, accelerator)
+    if found is None:
         raise MeasureError(
-            f"the run took {measured_s:.4g} s an iteration, the projection says {before.iteration_s:.4g} s: no factor between "
-            f"{LIMITS[0]:g} and {LIMITS[1]:g} on compute explains that; is it the same recipe, device and size?"
+            f"the run took {measured_s:.4g} s an iteration, the projection says {before.iteration_s:.4g} s, more than "
+            f"{math.exp(LIMIT):g} times off: is it the same recipe, device and size?"
         )
-    after = project(run, accelerator, factors=found)
+    factors = learn([*others, found])
+    after = project(run, accelerator, factors=factors)
     assert after is not None
-    return CalibrationRun(
-        accelerator.name, run.framework, label, measured_s, before.iteration_s, after.iteration_s, found, date
+    return Calibrated(
+        CalibrationRun(
+            accelerator.name,
+            run.framework,
+            label,
+            measured_s,
+            before.iteration_s,
+            after.iteration_s,
+            found.shares,
+            date,
+        ),
+        factors,
     )
 
 

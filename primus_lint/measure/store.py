@@ -24,13 +24,13 @@ CREATE TABLE IF NOT EXISTS measurements (
 CREATE TABLE IF NOT EXISTS devices (name TEXT PRIMARY KEY, facts TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (
     device TEXT NOT NULL, framework TEXT NOT NULL, label TEXT NOT NULL, measured_s REAL NOT NULL, before_s REAL NOT NULL,
-    after_s REAL NOT NULL, factors TEXT NOT NULL, date TEXT NOT NULL, PRIMARY KEY (device, framework, label));
+    after_s REAL NOT NULL, shares TEXT NOT NULL, date TEXT NOT NULL, PRIMARY KEY (device, framework, label));
 """
 
 
 class CalibrationRun(NamedTuple):
-    """One training run that a device was calibrated on: seconds of an iteration, measured, projected before and with its
-    own factors, and the factors by class of operation."""
+    """One training run that a device was calibrated on: seconds of an iteration, measured, projected before and after it was
+    learned from, and the share of compute, host and communication in its log time (`projection.calibrate.Lesson`)."""
 
     device: str
     framework: str
@@ -38,7 +38,7 @@ class CalibrationRun(NamedTuple):
     measured_s: float
     before_s: float
     after_s: float
-    factors: dict[str, float]
+    shares: dict[str, float]
     date: str
 
 
@@ -120,7 +120,7 @@ class Store:
     def add_run(self, run: CalibrationRun) -> None:
         """Keep a calibration run; one of the same device, framework and label is replaced."""
         self._write(
-            "INSERT OR REPLACE INTO runs VALUES (?,?,?,?,?,?,?,?)", [(*run[:6], json.dumps(run.factors), run.date)]
+            "INSERT OR REPLACE INTO runs VALUES (?,?,?,?,?,?,?,?)", [(*run[:6], json.dumps(run.shares), run.date)]
         )
 
     def runs(self, device: str, framework: str | None = None) -> list[CalibrationRun]:

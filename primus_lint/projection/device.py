@@ -188,7 +188,7 @@ class Device:
 
     def host(self, launches: Any) -> Pair:
         """Seconds that the host needs for that many operations (Python, autograd, dispatcher, launch)."""
-        each_s, low_s, high_s = self.node.host_operation_s
+        each_s, low_s, high_s = (value * self.factors.get(cost.HOST, 1.0) for value in self.node.host_operation_s)
         return launches * each_s, launches * max(high_s - each_s, each_s - low_s)
 
     def host_bound(self, block: Block) -> None:
@@ -288,6 +288,7 @@ class Device:
         outside = remote / self.node.network_bytes_per_s_per_gpu / self.node.inter["all_to_all"][0]
         seconds = maximum(inside, outside)
         self.tiers.setdefault(cost.EP, set()).add("constant")
+        seconds = seconds * self.factors.get(cost.EP, 1.0)
         pair = seconds, seconds * 0.4
         return pair, pair
 

@@ -7,6 +7,7 @@ that was measured last counts, operation by operation.
 
 from __future__ import annotations
 
+import math
 import os
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -54,13 +55,12 @@ def _load(
             runs = store.runs(device)
     except StoreError:
         return (), {}
-    from statistics import median
+    from primus_lint.projection.calibrate import Lesson, learn
 
     factors: dict[str, dict[str, float]] = {}
     for framework in {run.framework for run in runs}:
-        own = [run.factors for run in runs if run.framework == framework]
-        kinds = {kind for factor in own for kind in factor}
-        factors[framework] = {kind: median(factor.get(kind, 1.0) for factor in own) for kind in sorted(kinds)}
+        own = [run for run in runs if run.framework == framework]
+        factors[framework] = learn([Lesson(math.log(run.measured_s / run.before_s), run.shares) for run in own])
     return tuple(rows), factors
 
 

@@ -90,8 +90,8 @@ def test_a_device_is_mentioned_when_it_was_measured_or_calibrated(tmp_path: Path
     path = str(tmp_path / "store.sqlite")
     with Store(path, write=True) as store:
         store.add([row("gemm", "TN", GEMM, 4e-4)])
-        store.add_run(CalibrationRun("mi300x", "megatron", "a", 2.0, 1.0, 2.0, {"gemm": 1.5}, "2026-08-01"))
-        assert store.runs("mi300x")[0].factors == {"gemm": 1.5}
+        store.add_run(CalibrationRun("mi300x", "megatron", "a", 2.0, 1.0, 2.0, {"compute": 0.9}, "2026-08-01"))
+        assert store.runs("mi300x")[0].shares == {"compute": 0.9}
         assert store.runs("mi300x", "torchtitan") == []
     assert where.mentions(path, "h100") and where.mentions(path, "mi300x")
     assert not where.mentions(path, "b200") and not where.mentions(str(tmp_path / "no"), "h100")

@@ -1,33 +1,80 @@
-"""Calibration finds the factor that a slower device has, and nothing else."""
+"""What logs teach: the factors that a device really has, as far as its runs can tell, and no more."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
-from primus_lint.projection import project
-from primus_lint.projection.calibrate import compute_factor, factors
-from primus_lint.projection.cost import COMPUTE
+from primus_lint.projection import cost, project
+from primus_lint.projection.calibrate import KINDS, MOST, PRIOR, RUN_SPREAD, Lesson, by_kind, factors, learn, lesson
 
 from . import plain
 from .recipes import run
 
 
-def test_a_known_factor_is_found_again() -> None:
+def seconds(recipe: Any, **truth: float) -> float:
+    """An iteration on a device whose kinds of work take that many times as long."""
+    real = {kind: truth[name] for name in truth for kind in KINDS[name]}
+    found = project(recipe, plain.accelerator(), plain.node(), factors=real)
+    assert found is not None
+    return float(found.iteration_s)
+
+
+def test_one_run_of_pure_compute_goes_half_of_the_way() -> None:
+    """The posterior mean of a normal prior and a normal error of the same width."""
+    assert PRIOR["compute"] == RUN_SPREAD
+    found = learn([Lesson(math.log(1.2), {"compute": 1.0, "host": 0.0, "communication": 0.0})])
+    assert {kind: found[kind] for kind in cost.COMPUTE} == pytest.approx(dict.fromkeys(cost.COMPUTE, 1.2**0.5))
+    assert found["host"] == found["tp"] == found["dp"] == 1.0
+
+
+def test_many_runs_are_met() -> None:
+    found = learn([Lesson(math.log(1.2), {"compute": 1.0})] * 99)
+    assert found["gemm"] == pytest.approx(1.2, rel=2e-3)
+
+
+def test_runs_of_different_kinds_tell_them_apart() -> None:
+    """Compute 1.1 and communication 1.2 times as long, seen through runs with much and with little communication."""
     acc, node = plain.accelerator(), plain.node()
-    recipe = run("llama3-8b", world_size=16, tensor_model_parallel_size=2, sequence_parallel=True)
-    truth = project(recipe, acc, node, factors=dict.fromkeys(COMPUTE, 1.3))
-    assert truth is not None and truth.source == "mixed"
-    assert compute_factor(recipe, truth.iteration_s, acc, node) == pytest.approx(1.3, rel=1e-3)
-    other = run("llama3-8b", world_size=8, micro_batch_size=2)
-    expected = project(other, acc, node, factors=dict.fromkeys(COMPUTE, 1.3))
-    found = project(other, acc, node, factors=factors([(recipe, truth.iteration_s)], acc, node))
-    assert expected is not None and found is not None
-    assert found.iteration_s == pytest.approx(expected.iteration_s, rel=2e-3)
+    recipes = [
+        run("llama3-8b", world_size=16, tensor_model_parallel_size=tp, sequence_parallel=tp > 1, micro_batch_size=size)
+        for tp in (1, 2, 4, 8) for size in (1, 2)
+    ]  # fmt: skip
+    runs = [(one, seconds(one, compute=1.1, communication=1.2)) for one in recipes]
+    found = by_kind(factors(runs * 20, acc, node))
+    assert found["compute"] == pytest.approx(1.1, abs=0.02) and found["communication"] == pytest.approx(1.2, abs=0.04)
+    single = by_kind(factors(runs[:1], acc, node))
+    assert 1.0 < single["compute"] < 1.1 and single["host"] == pytest.approx(1.0, abs=0.01)
 
 
-def test_an_impossible_measurement_gives_no_factor() -> None:
+def test_shares_of_a_run() -> None:
+    acc, node = plain.accelerator(), plain.node()
+    recipe = run("llama3-8b", world_size=16, tensor_model_parallel_size=8, sequence_parallel=True)
+    found = lesson(recipe, seconds(recipe, compute=1.3), acc, node)
+    assert found is not None and found.ratio > 0
+    plain_s = project(recipe, acc, node, factors={})
+    assert plain_s is not None
+    compute = sum(plain_s.breakdown_s[kind] for kind in cost.COMPUTE) / plain_s.iteration_s
+    assert found.shares["compute"] == pytest.approx(compute, rel=0.15)  # and what waits for the slowest device
+    assert sum(found.shares.values()) <= 1.01
+
+
+def test_a_run_far_off_is_not_believed_in_full() -> None:
+    far, cut = (learn([Lesson(ratio, {"compute": 1.0})]) for ratio in (1.2, MOST))
+    assert far == cut
+
+
+def test_another_recipe_teaches_nothing() -> None:
     acc, node = plain.accelerator(), plain.node()
     recipe = run("llama3-8b")
-    assert compute_factor(recipe, 1e-6, acc, node) is None
-    assert compute_factor(recipe, 1e6, acc, node) is None
-    assert factors([(recipe, 1e6)], acc, node) == {}
+    assert lesson(recipe, 1e-6, acc, node) is None and lesson(recipe, 1e6, acc, node) is None
+    assert factors([(recipe, 1e6)], acc, node) == {} == learn([])
+
+
+def test_the_host_learns_where_the_host_counts() -> None:
+    acc, node = plain.accelerator(), plain.node()
+    recipe = run("llama3-8b", seq_length=128, micro_batch_size=1)  # shorter kernels than launches
+    found = by_kind(factors([(recipe, seconds(recipe, host=1.3))], acc, node))
+    assert found["host"] > 1.1 > 1.02 > found["compute"]

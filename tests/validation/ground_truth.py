@@ -7,8 +7,8 @@ in view. Figures are fractions.
 `complete` rows state, or their source settles (`ground_truth_facts`, `ground_truth_bridge`), everything that design 4.5
 names; the other rows that can be built are scored apart, with recomputation as an interval between none and full where it
 is not stated. `newest` repeats the complete rows as if every source ran today's attention library, not the one that its
-software pinned. `calibrated` repeats them after one run of every (source, GPU), the first of the file, has set the compute
-factor; that run is not scored. A row whose own speed passes the peak of its device is abstained.
+software pinned. `calibrated` repeats them after one run of every (source, GPU), the first of the file, has been learned from
+(`primus_lint.projection.calibrate`); that run is not scored, and `calibrated_before` is the blind error of the same rows. A row whose own speed passes the peak of its device is abstained.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ def memory(row: Row, recipe_run: Any, found: Any, result: dict[str, Any]) -> Non
 
 
 def calibrated(rows: list[dict[str, Any]]) -> None:
-    """`calibrated_error` of complete rows, after the first complete run of the same source and GPU set the factor."""
+    """`calibrated_error` of complete rows, after the first complete run of the same source and GPU was learned from, as the
+    command `calibrate` does it."""
     from primus_lint.projection.calibrate import factors
 
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}

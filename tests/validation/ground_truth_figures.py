@@ -73,6 +73,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "complete": _errors([row for row in complete if row["source"] == source]),
             "newest": _mape([row["newest_error"] for row in complete if row["source"] == source]),
             "calibrated": _mape([row["calibrated_error"] for row in mine if "calibrated_error" in row]),
+            "calibrated_before": _mape([row["error"] for row in mine if "calibrated_error" in row]),
             "incomplete": _errors([row for row in speed if row["source"] == source and not row["complete"]]),
             "tau": taus(mine),
         }
@@ -80,6 +81,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     overall = _errors(complete)
     newest = [row["newest_error"] for row in complete]
     after = [row["calibrated_error"] for row in rows if "calibrated_error" in row]
+    same = [row["error"] for row in rows if "calibrated_error" in row]
     exact = [row["memory"]["error"] for row in rows if "memory" in row]
     confusion: dict[str, int] = {}
     for row in rows:
@@ -96,6 +98,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "speed_median_complete": overall.get("median"),
         "speed_mape_newest_kernels": mean(abs(error) for error in newest) if newest else None,
         "speed_mape_calibrated": mean(abs(error) for error in after) if after else None,
+        "speed_mape_calibrated_before": mean(abs(error) for error in same) if same else None,
         "speed_n_calibrated": len(after),
         "speed_incomplete": _errors([row for row in speed if not row["complete"]]),
         "tau_median": median(all_taus) if all_taus else None,
@@ -133,7 +136,7 @@ def show(figures: dict[str, Any]) -> None:
             f"complete: n {figures['speed_n_complete']}, MAPE {figures['speed_mape_complete']:.1%}, "
             f"median {figures['speed_median_complete']:.1%}, bias {figures['speed_bias']:+.1%}; "
             f"newest kernels {figures['speed_mape_newest_kernels']:.1%}; "
-            f"calibrated n {figures['speed_n_calibrated']}, MAPE {figures['speed_mape_calibrated'] or 0:.1%}; "
+            f"calibrated n {figures['speed_n_calibrated']}, MAPE {figures['speed_mape_calibrated'] or 0:.1%} (before {figures['speed_mape_calibrated_before'] or 0:.1%}); "
             f"tau median {figures['tau_median']} over {figures['tau_groups']} groups"
         )
     print(

@@ -135,7 +135,7 @@ def test_the_page_on_accuracy_gets_its_tables() -> None:
     page = accuracy.put("before\n<!-- time -->\nstale\n<!-- /time -->\nafter", "time", accuracy.time_section(figures))
     assert "stale" not in page
     assert page.startswith("before\n<!-- time -->\n\n**3 published runs state everything: mean error 10.0%")
-    assert "| A | 3 | 10.0% | 10.0% | +10.0% | 100% | 10.0% | 2.0% | 1.00 (1) |" in page
+    assert "| A | 3 | 10.0% | 10.0% | +10.0% | 100% | 10.0% | 2.0% (10.0%) | 1.00 (1) |" in page
     assert "degrees, batch or sequence not stated (1)" in page
     with pytest.raises(ValueError, match="no <!-- time -->"):
         accuracy.put("nothing", "time", "block")
