@@ -31,7 +31,8 @@ def saves(run: Run) -> bool:
     if run.framework != "primus-megatron":
         return bool(args.get("save"))
     interval, last = args.get("save_interval"), args.get("train_iters")
-    if interval and last and interval <= last:
+    # anything but a number: the key rules report it
+    if isinstance(interval, int) and isinstance(last, int) and 0 < interval <= last:
         return True
     return not args.get("disable_last_saving")
 

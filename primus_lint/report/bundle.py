@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from primus_lint.rules.finding import Finding
 
 
+FEW = 5  # with more files, what differs from file to file is counted instead of listed (`--verbose` lists it)
+
+
 class Tuned:
     """One recipe of a search. `kind`: "before", "chosen", "other"; `changes` in words."""
 
@@ -92,6 +95,8 @@ class Report:
         for item in self.checked:
             for entry in item.assumed:
                 key = (f"{entry.what} {entry.value}", self.words(entry.source))
+                if entry.what == "vocab_size" and len(self.checked) > FEW:
+                    key = (entry.what, "the tokenizers' names")
                 counts[key] = counts.get(key, 0) + 1
         together: dict[tuple[str, int], list[str]] = {}
         for (what, source), number in counts.items():

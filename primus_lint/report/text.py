@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
+from primus_lint.report.bundle import FEW
 from primus_lint.units import gib, gpus, seconds
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ class Style:
 
     def __call__(self, kind: str, text: str) -> str:
         return f"\x1b[{_COLORS[kind]}m{text}\x1b[0m" if self.color else text
-
-
-FEW = 5  # with more files, memory and speed of those that have no finding of their own are left to --verbose
 
 
 def write(out: TextIO, report: Report, style: Style, quiet: bool = False, verbose: bool = False) -> None:

@@ -51,6 +51,15 @@ def arguments(section: Section) -> set[str] | None:
     return {argument for entry in chain for field in ("own", "pops") for argument in entry.get(field, ())}
 
 
+def annotation(section: Section, argument: str) -> str:
+    """The type that the recipe function or a helper states for an argument; "" when none does."""
+    for entry in _chain(recipe_name(section) or ""):
+        facts = entry.get("own", {}).get(argument)
+        if isinstance(facts, list) and facts:
+            return str(facts[0])
+    return ""
+
+
 def effective(section: Section) -> dict[str, Any] | None:
     """Argument -> the value that the recipe works with, as far as it is known; None for an unknown recipe.
 

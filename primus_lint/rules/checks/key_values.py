@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.rules.checks.key_facts import keys_of, listed, name_of, say, shown, written
+from primus_lint.rules.checks.key_facts import listed, name_of, say, shown, written
+from primus_lint.rules.checks.value_kinds import BOOLS, FLOATS, INTS, kind, outside
 from primus_lint.rules.finding import Change, Finding, Fix
 
 if TYPE_CHECKING:
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from primus_lint.pipeline import Subject
     from primus_lint.readers.document import Value
 
-INTS = ("int", "int | None", "None | int", "Optional[int]", "NonNegativeInt", "PositiveInt", "PositiveInt | None")
-FLOATS = ("float", "float | None", "Optional[float]", "None | float", "NonNegativeFloat", "float | int", "int | float")
-BOOLS = ("bool", "bool | None", "None | bool")
 # Values that Primus takes beside Megatron's own choices.
 EXTRA_CHOICES = {
     "fp4": ("mxfp4",),
@@ -26,6 +24,7 @@ EXTRA_CHOICES = {
         "Llama3Tokenizer", "Llama4Tokenizer", "MixtralTokenizer",
     ),
 }  # fmt: skip
+TYPED = ("megatron", "torchtitan", "maxtext", "megatron_bridge")
 CONVERTS = ("maxtext", "nemo_automodel")  # these turn a text that is a number into the number
 
 
@@ -38,17 +37,17 @@ def number_as_text(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         text = value.value
         if type(text) is not str or (not text[:1].isdigit() and text[:1] not in "+-."):
             continue
-        kind = _kind(subject, key)
-        numeric = kind in INTS or kind in FLOATS
-        if not numeric and (kind not in ("", "?") or not _float_like(text)):
+        what = kind(subject, key)
+        numeric = what in INTS or what in FLOATS
+        if not numeric and (what not in ("", "?") or not _float_like(text)):
             continue
         if not _is_number(text):
             continue  # wrong_type says it
-        right = _as_yaml(float(text), kind)
+        right = _as_yaml(float(text), what)
         quoted = _quoted(value)
         how = "in quotes it is text" if quoted else "YAML 1.1 wants a point and a signed exponent"
         fix = Fix(
-            f"write {right}", "safe", (Change("set", key, float(text) if kind not in INTS else int(float(text))),)
+            f"write {right}", "safe", (Change("set", key, float(text) if what not in INTS else int(float(text))),)
         )
         sure = numeric and tabled
         yield say(
@@ -59,13 +58,16 @@ def number_as_text(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
 
 def wrong_type(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Values that cannot be what their key wants."""
-    if subject.section.framework not in ("megatron", "torchtitan") or name_of(subject) == "megatron":
+    framework = subject.section.framework
+    if framework not in TYPED or name_of(subject) == "megatron":
         return  # Megatron's parser has a rule of its own
     for key, value in subject.section.values.items():
         problem = _problem(subject, key, value)
+        if not problem and framework in CONVERTS:
+            problem = outside(subject, key, value.value)
         if problem:
             fixes: tuple[Fix, ...] = ()
-            meant = _bool_of(value.value) if _kind(subject, key) in BOOLS else None
+            meant = _bool_of(value.value) if kind(subject, key) in BOOLS else None
             if meant is not None:
                 safety = "safe" if meant else "unsafe"  # the text counts as true
                 fixes = (Fix(f"write {shown(meant)}", safety, (Change("set", key, meant),)),)
@@ -77,7 +79,7 @@ def int_for_bool(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     found = [
         key
         for key, value in written(subject)
-        if type(value.value) is int and value.value in (0, 1) and _kind(subject, key) in BOOLS
+        if type(value.value) is int and value.value in (0, 1) and kind(subject, key) in BOOLS
     ]
     if found:
         changes = tuple(Change("set", key, bool(subject.section.get(key))) for key in found)
@@ -163,34 +165,40 @@ def _by_raw(subject: Subject, rule: dict[str, Any], wanted: Any, message: Any) -
                 break
 
 
-def _kind(subject: Subject, key: str) -> str:
-    return str(keys_of(subject).get(key, {}).get("type", ""))
-
-
 def _problem(subject: Subject, key: str, value: Value) -> str:
-    item, kind = value.value, _kind(subject, key)
-    if item is None or not kind:
+    item, wanted = value.value, kind(subject, key)
+    converts = subject.section.framework in CONVERTS  # "2", "yes" and true for 1 become what the key wants
+    if item is None or wanted not in (*INTS, *FLOATS, *BOOLS):
         return ""
-    if isinstance(item, (list, dict)):
-        if isinstance(item, list) and item and kind in (*INTS, *FLOATS, *BOOLS) and not _takes_list(subject, key):
-            return f"takes one value, not the list {shown(item)}"
+    if isinstance(item, list):
+        return f"takes one value, not the list {shown(item)}" if item and not _takes_list(subject, key) else ""
+    if isinstance(item, dict):
         return ""
-    if kind in BOOLS and isinstance(item, str):
-        if _bool_of(item) is not None:
-            return f"is the text {item!r}, which counts as true whatever it says: write it without quotes"
-        return f"is {shown(item)!r}, neither true nor false"
-    if kind in INTS:
-        if isinstance(item, bool):
+    if not isinstance(item, (int, float, str)):
+        return f"is {shown(item)}, which is no number: YAML reads a date there"
+    if wanted in BOOLS:
+        return _no_bool(item, converts)
+    if wanted in INTS:
+        if isinstance(item, bool) and not converts:
             return f"is {shown(item)}, not a whole number"
         if isinstance(item, float) and not item.is_integer():
             return f"is {item}, no whole number"
         if isinstance(item, str) and not _is_number(item) and not _takes_list(subject, key):
             return f"is {shown(item)!r}, no whole number"
-    if kind in (*INTS, *FLOATS, *BOOLS) and not isinstance(item, (int, float, str)):
-        return f"is {shown(item)}, which is no number: YAML reads a date there"
-    if kind in FLOATS and isinstance(item, str) and not _is_number(item):
+    elif isinstance(item, str) and not _is_number(item):
         return f"is {shown(item)!r}, no number"
     return ""
+
+
+def _no_bool(item: float | str, converts: bool) -> str:
+    """Why a value is neither true nor false."""
+    if isinstance(item, str):
+        if _bool_of(item) is None:
+            return f"is {shown(item)!r}, neither true nor false"
+        return (
+            "" if converts else f"is the text {item!r}, which counts as true whatever it says: write it without quotes"
+        )
+    return "" if item in (0, 1) else f"is {shown(item)}, neither true nor false"
 
 
 def _bool_of(text: Any) -> bool | None:
@@ -226,9 +234,9 @@ def _quoted(value: Value) -> bool:
     return raw is not None and raw[:1] in "\"'"
 
 
-def _as_yaml(number: float, kind: str) -> str:
+def _as_yaml(number: float, what: str) -> str:
     """A number as YAML 1.1 reads it back."""
-    if kind in INTS and number.is_integer():
+    if what in INTS and number.is_integer():
         return str(int(number))
     text = repr(number)
     if "e" in text:
