@@ -106,6 +106,7 @@ TUNE = (
     Option("--write", "write", "flag", "Write the recipes, as --fix does."),
     Option("--json", "json", "flag", "Everything as JSON on standard output."),
     Option("--jobs", "jobs", "count", "Files tuned at a time.", "N"),
+    Option("--cluster", "cluster", "text", "Tune on the workers of a Dask scheduler (extra `fleet`).", "ADDRESS"),
     Option("--reach", "reach", "number", "Front of speed against memory: percent slower than the best.", default=10.0),
     Option("--price", "price", "number", "Price of a GPU-hour (or `gpu-hour-price` of the settings)."),
     Option("--world-sizes", "world_sizes", "text", "Numbers of GPUs to compare; the cheapest is taken.", "N,N"),

@@ -49,9 +49,14 @@ def run(files: tuple[str, ...], values: dict[str, Any]) -> int:
 
 
 def outcomes(paths: list[str], values: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The outcome of every file in order, several at a time with --jobs."""
+    """The outcome of every file in order, several at a time with --jobs, on a cluster with --cluster."""
     from primus_lint.tune.job import tune_file
 
+    if values.get("cluster"):
+        from primus_lint.tune.fleet import on_cluster
+
+        yield from on_cluster(paths, values, str(values["cluster"]))
+        return
     jobs = int(values.get("jobs") or 1)
     if jobs == 1 or len(paths) < 2:
         yield from (tune_file(path, values) for path in paths)

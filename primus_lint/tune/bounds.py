@@ -1,8 +1,10 @@
 """Lower bounds of whole parts of the space, so that most of it need not be scored.
 
 A group is a pipeline size with switches; its bases are the splits. Work does not depend on the split: the mean of the
-ranks' busy seconds is the same for every split, and the slowest rank has at least the mean. Recomputation, and giving
-up an acceleration, add work and take none away: no form of a base is faster than the base without. Tests hold both.
+ranks' busy seconds is the same for every split, and the slowest rank has at least the mean. Of one base, no rank ends
+before it has done its own layers for every micro-batch, and the ranks before it have done the first one and the last one.
+Recomputation, and giving up an acceleration, add work and take none away: no form of a base is faster than the base
+without. Tests hold all three.
 """
 
 from __future__ import annotations
@@ -11,6 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from primus_lint.projection.cost import COMPUTE
+from primus_lint.projection.device import Device
+from primus_lint.projection.layers import uses_fp8
+from primus_lint.projection.pipeline import CLOSED_FORMS
 from primus_lint.tune.certificate import MEMORY_TOLERANCE
 from primus_lint.tune.forms import module_lists
 from primus_lint.tune.grid import Shape
@@ -19,10 +25,13 @@ from primus_lint.tune.keys import PP, RECOMPUTE_KEYS, SHARDED, SPLIT_KEYS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from primus_lint.ir.layout import Chunk
+    from primus_lint.ir.run import Run
     from primus_lint.tune.grid import Evaluator
     from primus_lint.tune.space import Axis, Base, Space
 
 SPLITS = frozenset((PP, *SPLIT_KEYS, SHARDED))  # keys that change no price of a layer
+ROUNDING = 1e-9
 SLACK = 1e-3  # start-up of kernels that run once a chunk: the only part of work that depends on the split
 WITHOUT: dict[str, Any] = dict.fromkeys(RECOMPUTE_KEYS)  # no recomputation
 
@@ -37,10 +46,7 @@ class Bound(NamedTuple):
     least: float
     bases: list[Base]
     removed: dict[str, int] | None  # None: a group, or not counted yet
-
-    @property
-    def is_group(self) -> bool:
-        return self.removed is None
+    legal: Any = None  # of a group: the elements that are legal whatever the split
 
 
 class Bounds:
@@ -52,6 +58,7 @@ class Bounds:
         self.by_time = by_time
         self.shapes: dict[tuple[Axis, ...], Shape] = {}
         self.priced: dict[Any, dict[Any, Any]] = {}
+        self.straggling = Device(evaluator.accelerator, None, space.run).straggling
 
     def shape(self, axes: tuple[Axis, ...]) -> Shape:
         """Columns of axes, made once."""
@@ -82,12 +89,59 @@ class Bounds:
         names = evaluator.names({**base.keys, **WITHOUT}, shape.columns)
         keep = evaluator.legal(names, evaluator.of_any_split, shape.valid, _ignore)
         if not keep.any():
-            return Bound(float("inf"), bases, None)
+            return Bound(float("inf"), bases, None, keep)
         work = evaluator.work(bases, WITHOUT, shape, self.prices(base))
         if work is None:
-            return Bound(0.0, bases, None)
+            return Bound(0.0, bases, None, keep)
         least = float(np.where(np.isfinite(work), work, 0.0)[keep].min())
-        return Bound(least * (1 - SLACK), bases, None)
+        return Bound(least * (1 - SLACK), bases, None, keep)
+
+    def slowest_rank(self, base: Base, legal: Any) -> float:
+        """Seconds that the slowest rank of a base needs at least, on the best of some elements, from the prices of its
+        layers alone: its work, and one micro-batch on the first chunks of the ranks before it. 0 when it cannot be told."""
+        prices = self.prices(base)
+        if not self.by_time or not prices or not legal.any():
+            return 0.0
+        evaluator, shape = self.evaluator, self.shape(base.axes)
+        run = evaluator.run(evaluator.names({**base.keys, **WITHOUT}, shape.columns))
+        if run is None or run.parallel.stages is None:
+            return 0.0
+        microbatches = np.maximum(run.batch.num_microbatches, 1)
+        filled = run.schedule.kind in CLOSED_FORMS
+        before: Any = 0.0
+        most: Any = 0.0
+        for row in run.parallel.stages:
+            each = [self.chunk(run, chunk, prices) for chunk in row]
+            most = np.maximum(most, before + microbatches * sum(each))
+            before = before + each[0] * filled
+        least = np.broadcast_to(most, shape.shape)[legal]
+        return float(np.where(np.isfinite(least), least, 0.0).min()) * (1 - ROUNDING)
+
+    def chunk(self, run: Run, chunk: Chunk, prices: dict[Any, Any]) -> Any:
+        """Seconds of the layers, the embedding and the head of a chunk for one micro-batch."""
+        counts: dict[Any, int] = {}
+        last = run.model.num_layers - 1
+        for layer in (*chunk.layers, *(last for _ in chunk.mtp)):
+            kind = run.model.is_moe_layer(layer), uses_fp8(run, layer)
+            counts[kind] = counts.get(kind, 0) + 1
+        found = [number * self.whole(prices, kind) for kind, number in counts.items()]
+        found += [self.whole(prices, "embedding")] * bool(chunk.embedding)
+        found += [self.whole(prices, "head")] * (bool(chunk.loss) + len(chunk.mtp))
+        return sum(found)
+
+    def whole(self, prices: dict[Any, Any], kind: Any) -> Any:
+        """Forward and backward of a priced part of the model; 0 of one without a price (then it is not counted)."""
+        name = ("whole", kind)
+        if name not in prices:
+            found = prices.get(kind)
+            block = found[0] if isinstance(found, tuple) else found
+            if block is None:
+                return 0.0
+            prices[name] = sum(
+                part.seconds + part.of(COMPUTE) * self.straggling
+                for part in (block.forward, block.backward, block.weight)
+            )
+        return prices[name]
 
     def changed(self, base: Base) -> float:
         """Changed keys of a base."""

@@ -27,7 +27,7 @@ DEGREES_WHEN = (
     "padded vocabulary changes with the tensor-parallel size"
 )
 SPLIT_WHEN = "a checkpoint of the format `torch` is loaded"
-OPTIMIZER_WHEN = "a checkpoint is loaded with its optimizer state"
+OPTIMIZER_WHEN = "a checkpoint is loaded with its optimizer state, or any to or from FSDP2"
 
 
 def loads(given: Mapping[str, Any]) -> bool:
@@ -53,6 +53,8 @@ def breaks(key: str, new: Any, given: Mapping[str, Any], model: Any) -> bool:
     """Whether the checkpoint that a recipe loads may not open after one change."""
     if not loads(given):
         return False
+    if key == "use_torch_fsdp2":
+        return True
     if key == "use_distributed_optimizer":
         return not given.get("no_load_optim")
     if key in SPLIT or key in MODEL_DEGREES:

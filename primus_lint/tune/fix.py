@@ -102,7 +102,8 @@ def _allowed(fix: Fix, how: Rules) -> bool:
 
 
 def _apply(result: FixResult, finding: Finding, fix: Fix, options: Options, settings: Settings | None) -> bool:
-    """Apply one fix when the re-read file is free of its finding and has no new error. Returns whether it was."""
+    """Apply one fix when the re-read file is free of its finding, has no new error, and is as sure to fit as before.
+    Returns whether it was."""
     if finding.section is None:
         return False
     checked = _rewritten(result, fix.changes, finding.section.name, options, settings)
@@ -111,7 +112,7 @@ def _apply(result: FixResult, finding: Finding, fix: Fix, options: Options, sett
     old = _errors(result.after)
     new = _errors(checked)
     gone = _count(checked, finding.code) < _count(result.after, finding.code)
-    if not gone or any(new[code] > old.get(code, 0) for code in new):
+    if not gone or any(new[code] > old.get(code, 0) for code in new) or _fit(result.after) > _fit(checked):
         return False
     result.after = checked
     assert checked.document.source is not None
@@ -126,6 +127,15 @@ def _errors(checked: Checked) -> dict[str, int]:
         if finding.severity == "error" and finding.suppressed is None:
             counts[finding.code] = counts.get(finding.code, 0) + 1
     return counts
+
+
+def _fit(checked: Checked) -> int:
+    """How many sections are sure to fit."""
+    found = 0
+    for subject in checked.subjects:
+        accelerator, ledger = subject.accelerator, subject.ledger
+        found += accelerator is not None and ledger is not None and ledger.fits(accelerator.visible_hbm_bytes) is True
+    return found
 
 
 def _count(checked: Checked, code: str) -> int:

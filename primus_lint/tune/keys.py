@@ -13,6 +13,7 @@ TP_OVERLAP = "tp_comm_overlap"
 GRAD_OVERLAP = "overlap_grad_reduce"
 PARAM_OVERLAP = "overlap_param_gather"
 SHARDED = "use_distributed_optimizer"
+FSDP2 = "use_torch_fsdp2"
 CP_TYPE = "cp_comm_type"
 EP_OVERLAP = "overlap_moe_expert_parallel_comm"
 SHARED_OVERLAP = "moe_shared_expert_overlap"
@@ -43,7 +44,7 @@ DEGREES = (TP, PP, CP, EP, ETP)
 TUNED = tuple(
     dict.fromkeys(
         (
-            *DEGREES, MBS, *SPLIT_KEYS, *RECOMPUTE_KEYS, SP, TP_OVERLAP, GRAD_OVERLAP, PARAM_OVERLAP, SHARDED, CP_TYPE,
+            *DEGREES, MBS, *SPLIT_KEYS, *RECOMPUTE_KEYS, SP, TP_OVERLAP, GRAD_OVERLAP, PARAM_OVERLAP, SHARDED, FSDP2, CP_TYPE,
             *EXPERT_KEYS, "moe_permute_fusion", *GEMM_KEYS, *DEEPEP_KEYS, *FP8_KEYS, *LOSS_KEYS, *STATE_KEYS,
         )
     )

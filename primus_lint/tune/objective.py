@@ -30,10 +30,6 @@ class Objective:
             return changed
         return peak_bytes if self.kind == "memory-headroom" else seconds
 
-    def value(self, seconds: float, peak_bytes: float) -> float:
-        """The primary figure of one candidate whose changed keys do not count."""
-        return peak_bytes if self.kind == "memory-headroom" else seconds
-
     def secondary(self, seconds: Any, changed: Any) -> Any:
         """The figure that decides between equals."""
         return changed if self.kind in ("tokens", "cost") else seconds

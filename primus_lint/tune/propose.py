@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from primus_lint.pipeline import Subject
+    from primus_lint.projection import Projection
     from primus_lint.tune.rescore import Candidate
     from primus_lint.tune.search import Result
 
@@ -105,19 +106,15 @@ def propose(subject: Subject, how: Rules) -> Proposal:
         subject, accelerator, pins=pins, kind="minimal" if minimal else how.objective, min_headroom=how.min_headroom,
         budget_s=how.budget_s, reach=how.reach, front=how.front,
     )  # fmt: skip
+    if how.agent is not None and not minimal:
+        result = with_ideas(result, how.agent(subject, result))
     proposal.result = result
     if not result.best:
         proposal.reason = nothing_fits(subject, how) if broken else "no recipe of the space is legal and fits"
         return proposal
     best = list(result.best)
-    if how.agent is not None and not minimal:
-        names = {candidate.name for candidate in best}
-        more = [each for each in how.agent(subject, result) if each.name not in names]
-        best = sorted(
-            [*best, *more], key=lambda each: (result.objective.value(each.iteration_s, each.peak_bytes), each.name)
-        )
     if not minimal and how.objective != "memory-headroom" and best[0].changes:
-        best.insert(0, simplify(subject, result.objective.capacity_bytes, best[0], unrelated_errors(subject)))
+        best.insert(0, simplify(subject, result, unrelated_errors(subject)))
     if not best[0].changes:
         proposal.reason = "the recipe as it stands is the best of the space"
         return proposal
@@ -136,6 +133,17 @@ TITLES = {
     "cost": "the cheapest recipe that fits",
     "memory-headroom": "the recipe with the most headroom that is not slower",
 }
+
+
+def with_ideas(result: Result, ideas: list[Candidate]) -> Result:
+    """The outcome of a search with further candidates, in the order of its objective."""
+    from primus_lint.tune.rescore import order
+
+    objective = result.objective
+    names = {candidate.name for candidate in result.best}
+    slowest = objective.seconds_limit if objective.kind == "memory-headroom" else float("inf")
+    more = [each for each in ideas if each.name not in names and each.iteration_s <= slowest]
+    return result._replace(best=sorted([*result.best, *more], key=lambda each: order(objective, each)))
 
 
 def needs_search(subject: Subject, how: Rules) -> bool:
@@ -164,12 +172,7 @@ def gain_of(subject: Subject, candidate: Candidate) -> float | None:
 
 
 def worth_it(subject: Subject, candidate: Candidate, how: Rules) -> bool:
-    """Whether the gain exceeds the wanted one and the band of the comparison.
-
-    The errors of one class of operations (products, attention, each kind of communication) come from the same rates
-    in both recipes, so they cancel but for the difference of the class's share: the band of the difference is the sum
-    over the classes of |spread after - spread before|.
-    """
+    """Whether the gain exceeds the wanted one and the band of the comparison."""
     now = subject.projection
     if now is None or subject.ledger is None:
         return False
@@ -177,9 +180,21 @@ def worth_it(subject: Subject, candidate: Candidate, how: Rules) -> bool:
         before = int(subject.ledger.worst_rank.device_high_bytes)
         return before - candidate.peak_bytes > how.min_gain * before
     saved_s = float(now.iteration_s) - candidate.iteration_s
-    spreads, after = now.spreads_s, candidate.projection.spreads_s
-    band_s = sum(abs(float(after.get(kind, 0.0)) - float(spreads.get(kind, 0.0))) for kind in {*spreads, *after})
-    return saved_s > max(how.min_gain * candidate.iteration_s, band_s)
+    return saved_s > max(how.min_gain * candidate.iteration_s, band_s(now, candidate.projection))
+
+
+def band_s(before: Projection, after: Projection) -> float:
+    """By how much the seconds that a change saves may be overestimated.
+
+    The errors of one class of operations (products, attention, each kind of communication) come from the same rates in
+    both recipes, so they cancel but for the difference of its spreads; a class cannot have cost more than it was given.
+    Classes are independent: their differences add in quadrature, as in `projection.cost`.
+    """
+    squares = 0.0
+    for kind in {*before.spreads_s, *after.spreads_s}:
+        apart = float(before.spreads_s.get(kind, 0.0)) - float(after.spreads_s.get(kind, 0.0))
+        squares += min(abs(apart), float(before.breakdown_s.get(kind, 0.0)) if apart > 0 else float("inf")) ** 2
+    return float(squares**0.5)
 
 
 def same_score(subject: Subject, candidate: Candidate) -> bool:

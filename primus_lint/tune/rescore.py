@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from primus_lint.pipeline import Subject
     from primus_lint.projection import Projection
     from primus_lint.rules.finding import Finding
+    from primus_lint.tune.objective import Objective
     from primus_lint.tune.search import Search
 
 ALTERNATIVES = 24  # exactly scored beside the winner
@@ -82,7 +83,7 @@ def pick(search: Search) -> list[Candidate]:
     """
     objective, certificate = search.objective, search.certificate
     exact = [] if search.own is None else [search.own]
-    best = min((_key(search, candidate) for candidate in exact), default=NOTHING)
+    best = min((order(objective, candidate) for candidate in exact), default=NOTHING)
     seen = {candidate.name for candidate in exact}
     for item in _order(search) if search.found else ():
         needed = _may_win(search, item, best)
@@ -103,8 +104,8 @@ def pick(search: Search) -> list[Candidate]:
         _compare(search, candidate, item)
         seen.add(candidate.name)
         exact.append(candidate)
-        best = min(best, _key(search, candidate))
-    exact.sort(key=lambda candidate: _key(search, candidate))
+        best = min(best, order(objective, candidate))
+    exact.sort(key=lambda candidate: order(objective, candidate))
     if exact and best[0] > objective.best * (objective.reach if objective.kind in ("tokens", "cost") else 1 + TIE):
         certificate.trusted &= objective.kind == "memory-headroom"  # what pruned the scan was no candidate
     return exact
@@ -149,9 +150,8 @@ def _coarse(values: Any) -> Any:
     return steps[np.searchsorted(ordered, values)]
 
 
-def _key(search: Search, candidate: Candidate) -> Key:
+def order(objective: Objective, candidate: Candidate) -> Key:
     """Order of exact candidates: figures rounded to what counts as equal, then fewest changes, then the keys."""
-    objective = search.objective
     primary = objective.primary(candidate.iteration_s, len(candidate.changes), candidate.peak_bytes)
     secondary = objective.secondary(candidate.iteration_s, len(candidate.changes))
     return _rounded(primary), _rounded(secondary), len(candidate.changes), candidate.name

@@ -42,7 +42,7 @@ RELATIVES: dict[str, tuple[str, ...]] = {
     "global_batch_size": ("micro_batch_size",),
     "overlap_grad_reduce": ("use_distributed_optimizer", "overlap_param_gather"),
     "overlap_param_gather": ("overlap_grad_reduce",),
-    "use_distributed_optimizer": ("overlap_grad_reduce",),
+    "use_distributed_optimizer": ("use_torch_fsdp2", "overlap_grad_reduce"),
     "tp_comm_overlap": ("sequence_parallel", "overlap_param_gather", "tensor_model_parallel_size"),
     "overlap_moe_expert_parallel_comm": ("moe_token_dispatcher_type", "overlap_param_gather", "overlap_grad_reduce"),
     "moe_shared_expert_overlap": ("overlap_moe_expert_parallel_comm", "moe_token_dispatcher_type"),
@@ -69,6 +69,26 @@ def locate_origin(section: Section, key: str, document: ResolvedDocument) -> Ori
         if origin.path == document.path and origin.line > 0 and origin.key_path:
             return origin
     return None
+
+
+def relatives_first(changes: Iterable[Change]) -> list[Change]:
+    """Changes in an order in which every key comes after its relatives, so that it finds them in the file."""
+    given = list(changes)
+    left = {change.key: change for change in given}
+    if len(left) < len(given):
+        return given
+    out: list[Change] = []
+
+    def take(key: str) -> None:
+        change = left.pop(key, None)
+        if change is not None:
+            for relative in RELATIVES.get(key, ()):
+                take(relative)
+            out.append(change)
+
+    for key in list(left):
+        take(key)
+    return out
 
 
 def operations(changes: Iterable[Change], section: Section, document: ResolvedDocument) -> list[Operation] | str:
@@ -187,6 +207,7 @@ def rewrite(changes: Iterable[Change], section: Section, document: ResolvedDocum
     """The file with some keys changed, proved; or why that cannot be done."""
     from primus_lint.source.rewrite import edit
 
+    changes = relatives_first(changes)
     if document.format == "shell":
         from primus_lint.tune.rewrite_shell import rewrite_shell
 

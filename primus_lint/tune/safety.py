@@ -56,7 +56,7 @@ TABLE = (
         SAFE, "when the same communication runs",
     ),
     KeyClass(
-        ("use_distributed_optimizer",), SAFE, "who keeps which part of the same optimizer state",
+        ("use_distributed_optimizer", "use_torch_fsdp2"), SAFE, "who keeps which part of the same weights and states",
         checkpoint.OPTIMIZER_WHEN,
     ),
     KeyClass(("cp_comm_type",), SAFE, "how the same keys and values travel"),

@@ -1,7 +1,8 @@
 """Search the space: array forms of rules, projection and ledger on whole grids, best bound first; then the exact scalar
 score of the best.
 
-1. Bound every group (pipeline size and switches), then the bases of the best ones (a split each): see `bounds`.
+1. Bound every group (pipeline size and switches), then the bases of the best ones (a split each), first by the prices of
+   their layers, then exactly: see `bounds`.
 2. In the order of the bounds: every form of a base, on the elements whose own bound can still matter. Legality, seconds,
    then bytes of what is left. Stop at the first bound that cannot matter any more.
 3. Rescore exactly in the order found, until the next one cannot be better than the best exact one. Array and scalar
@@ -142,12 +143,15 @@ class Search:
                 if late or self.hopeless(least):
                     break
                 heapq.heappop(queue)
-                if item.is_group:
-                    for base in item.bases:
-                        one = bounds.base(base)
-                        heapq.heappush(queue, (max(least, one.least), next(ticket), one))
-                else:
+                if item.removed is not None:
                     self.expand(item)
+                    continue
+                for base in item.bases:
+                    if item.legal is None:
+                        one = bounds.base(base)
+                    else:
+                        one = Bound(bounds.slowest_rank(base, item.legal), [base], None)
+                    heapq.heappush(queue, (max(least, one.least), next(ticket), one))
             for _, _, item in queue:
                 self.skip(item)
         certificate.undecided = tuple(sorted(self.evaluator.undecided))

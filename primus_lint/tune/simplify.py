@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from primus_lint.tune.keys import (
     CP,
     CP_TYPE,
@@ -12,6 +14,7 @@ from primus_lint.tune.keys import (
     FP8_KEYS,
     GEMM_KEYS,
     GRAD_OVERLAP,
+    LAYOUT,
     LOSS_KEYS,
     PARAM_OVERLAP,
     PP,
@@ -22,12 +25,18 @@ from primus_lint.tune.keys import (
     TP,
     TP_OVERLAP,
 )
-from primus_lint.tune.rescore import Candidate, rescore
+from primus_lint.tune.rescore import Candidate, name_of, rescore
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
+    from collections.abc import Callable, Mapping
 
-WORTH = 0.002  # of the step: what all changes together that are left out may cost
+    from primus_lint.pipeline import Subject
+    from primus_lint.tune.search import Result
+
+KEY_WORTH = 0.002  # of the step: what every further changed key must gain
+AT_MOST = 0.01  # of the step: what may be given up altogether
+LAYOUT_KEYS = 3  # a layout text is as much to read, and to keep right, as so many more keys
+STARTS = 6  # recipes of different splits that are simplified
 GROUPS: tuple[tuple[str, ...], ...] = (
     (PP, *SPLIT_KEYS), RECOMPUTE_KEYS, (CP, CP_TYPE), (TP, SP, TP_OVERLAP), (GRAD_OVERLAP, PARAM_OVERLAP),
     GEMM_KEYS, tuple(dict.fromkeys((*DEEPEP_KEYS, *EXPERT_KEYS))), FP8_KEYS, LOSS_KEYS, STATE_KEYS,
@@ -44,19 +53,63 @@ def groups(changes: dict[str, Any]) -> list[tuple[str, ...]]:
     return found
 
 
-def simplify(
-    subject: Subject, capacity_bytes: float, winner: Candidate, excused: frozenset[str], worth: float = WORTH
-) -> Candidate:
-    """The winner with as few changed keys as `worth` of its time allows; legal and fitting like it."""
-    limit = winner.iteration_s * (1 + worth)
-    best = winner
+def effort(changes: Mapping[str, Any]) -> int:
+    """How much there is to read in some changed keys."""
+    return len(changes) + (LAYOUT_KEYS if changes.get(LAYOUT) is not None else 0)
+
+
+def price(candidate: Candidate) -> float:
+    """Seconds of a step, and what its changed keys must be worth."""
+    return candidate.iteration_s * (1 + KEY_WORTH * effort(candidate.changes))
+
+
+def simplify(subject: Subject, result: Result, excused: frozenset[str]) -> Candidate:
+    """The recipe that a person would rather write than the very best: of those that are slower by AT_MOST at most, the
+    one whose changed keys all earn their place. The best ones of several splits are stripped of what does not."""
+    known: dict[str, Candidate | None] = {each.name: each for each in result.best}
+
+    def score(changes: dict[str, Any]) -> Candidate | None:
+        name = name_of(changes)
+        if name not in known:
+            known[name] = rescore(subject, result.objective.capacity_bytes, changes, excused)
+        return known[name]
+
+    limit = result.best[0].iteration_s * (1 + AT_MOST)
+    starts = [result.best[0], *(each for each in map(score, plain(result, limit)) if each is not None)]
+    return min(
+        (_stripped(each, score, limit) for each in starts if each.iteration_s <= limit),
+        key=lambda each: (price(each), each.name),
+    )
+
+
+def plain(result: Result, limit_s: float) -> list[dict[str, Any]]:
+    """Changed keys of the plainest good recipe of every split, the best of them."""
+    given = result.space.given
+    best: dict[str, tuple[float, int, int]] = {}
+    for record, found in enumerate(result.found):
+        keys = {key: value for key, value in found.keys.items() if given.get(key) != value}
+        more = effort(keys) - len(keys)
+        prices = found.seconds * (1 + KEY_WORTH * (found.changed + more))
+        prices = np.where(
+            (found.seconds <= limit_s) & (found.peak_bytes <= result.objective.capacity_bytes), prices, np.inf
+        )
+        position = int(np.argmin(prices))
+        split = repr([found.keys.get(key) for key in (PP, *SPLIT_KEYS)])
+        if np.isfinite(prices[position]):
+            best[split] = min(best.get(split, (np.inf, 0, 0)), (float(prices[position]), record, position))
+    return [result.found[record].changes(position, given) for _, record, position in sorted(best.values())[:STARTS]]
+
+
+def _stripped(start: Candidate, score: Callable[[dict[str, Any]], Candidate | None], limit_s: float) -> Candidate:
+    """A recipe without the changed keys that do not earn their place; legal and fitting like it."""
+    best = start
     while True:
-        rivals = []
+        rivals = [best]
         for names in groups(best.changes):
-            changes = {key: value for key, value in best.changes.items() if key not in names}
-            other = rescore(subject, capacity_bytes, changes, excused)
-            if other is not None and other.iteration_s <= limit:
+            other = score({key: value for key, value in best.changes.items() if key not in names})
+            if other is not None and other.iteration_s <= limit_s:
                 rivals.append(other)
-        if not rivals:
+        better = min(rivals, key=lambda rival: (price(rival), rival.name))
+        if better is best:
             return best
-        best = min(rivals, key=lambda rival: (len(rival.changes), rival.iteration_s, rival.name))
+        best = better

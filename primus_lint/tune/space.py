@@ -19,10 +19,12 @@ from primus_lint.tune.keys import (
     CP_TYPE,
     EP,
     ETP,
+    FSDP2,
     GRAD_OVERLAP,
     MBS,
     NUMBER,
     PARAM_OVERLAP,
+    SHARDED,
     SP,
     SPLIT_KEYS,
     TP,
@@ -150,8 +152,7 @@ def frozen(run: Run, given: dict[str, Any], pins: Pins) -> frozenset[str]:
     out: set[str] = set()
     if not checkpoint.is_resharded(given):
         out.update((*checkpoint.MODEL_DEGREES, *SPLIT_KEYS))
-    if checkpoint.breaks("use_distributed_optimizer", True, given, run.model):
-        out.add("use_distributed_optimizer")
+    out.update(key for key in (SHARDED, FSDP2) if checkpoint.breaks(key, True, given, run.model))
     return frozenset(out)
 
 

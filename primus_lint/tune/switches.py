@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.tune import safety
-from primus_lint.tune.keys import CP_TYPE, DISPATCHER, EP_OVERLAP, LOSS_KEYS, SHARDED, SHARED_OVERLAP
+from primus_lint.tune.keys import CP_TYPE, DISPATCHER, EP_OVERLAP, FSDP2, LOSS_KEYS, SHARDED, SHARED_OVERLAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,9 +64,11 @@ def _allowed(run: Run, given: Keys, pins: Pins, group: Iterable[Keys]) -> list[K
 
 
 def _sharding(run: Run, given: Keys) -> list[Keys]:
-    """The distributed optimizer on. The FSDP forms are not generated: their memory is not exact (docs/tuning.md)."""
-    fits = run.optimizer.name in ("adam", "sgd") and run.optimizer.sharding == "none"
-    return [{SHARDED: True}] if fits else []
+    """The distributed optimizer, in the place of nothing or of FSDP2 (which allows no pipeline). The other way is not
+    proposed: FSDP2 wants another checkpoint format and no fused accumulation of gradients, which are no axes."""
+    if run.optimizer.name not in ("adam", "sgd") or run.optimizer.sharding not in ("none", "fsdp2"):
+        return []
+    return [{SHARDED: True, FSDP2: False} if run.optimizer.sharding == "fsdp2" else {SHARDED: True}]
 
 
 def _context(given: Keys) -> list[Keys]:

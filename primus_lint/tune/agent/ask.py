@@ -49,13 +49,17 @@ def session(
         float(values.get("agent_seconds") or Budget().seconds),
     )
     dry = bool(values.get("agent_dry_run"))
-    log = Log(None if dry else values.get("trials") or "trials.jsonl", fingerprint(subject), (where.key,))
+    log = Log(values.get("trials") or "trials.jsonl", fingerprint(subject), (where.key,), dry)
     talk = Session(subject, result, where, budget, log)
-    if dry:
-        say(f"would be sent to {where.url or '(no endpoint)'}/chat/completions:")
-        say(json.dumps(talk.first_request(), indent=1))
+    try:
+        if dry:
+            say(f"would be sent to {where.url or '(no endpoint)'}/chat/completions:")
+            say(json.dumps(talk.first_request(), indent=1))
+            return []
+        found = talk.run()
+    except OSError as error:
+        say(f"no agent: the log {log.path} cannot be used: {error.strerror or error}")
         return []
-    found = talk.run()
     best = min((each.iteration_s for each in found), default=None)
     against = ""
     if best is not None and result.best:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from primus_lint.hardware import names, node_type
+from primus_lint.lower.megatron.tables import defaults
 from primus_lint.tune.explain import bottlenecks
 from primus_lint.tune.keys import TUNED
 
@@ -52,7 +54,7 @@ def task(subject: Subject, space: Space, history: list[dict[str, Any]], budget: 
     """The whole of what is told at the beginning."""
     run, accelerator = subject.run, subject.accelerator
     assert run is not None and accelerator is not None
-    model = run.model
+    model, node = run.model, node_type(accelerator.name, run.target.gpus_per_node)
     architecture: dict[str, Any] = {
         key: told(getattr(model, key))
         for key in (
@@ -74,21 +76,25 @@ def task(subject: Subject, space: Space, history: list[dict[str, Any]], budget: 
         "architecture": architecture,
         "batch": {"global_batch_size": told(run.batch.global_batch_size), "seq_length": told(run.batch.seq_length)},
         "cluster": {
-            "gpu": accelerator.name, "gpus": told(run.target.world_size), "gpus_per_node": told(run.target.gpus_per_node),
+            "gpu": accelerator.name if accelerator.name in names() else OTHER, "gpus": told(run.target.world_size), "gpus_per_node": told(run.target.gpus_per_node),
             "memory_gib": round(accelerator.visible_hbm_bytes / 2**30, 2),
             "bf16_tflops": round(accelerator.peak_flops["bf16"] / 1e12),
             "memory_gb_per_s": round(accelerator.memory_bytes_per_s / 1e9),
+            "joined_gpus": None if node is None else node.scale_up_gpus,
+            "fabric": None if node is None else node.fabric_kind,
+            "network_gb_per_s_per_gpu": None if node is None else round(node.network_bytes_per_s_per_gpu / 1e9, 1),
         },
         "recipe": {key: told(space.given.get(key)) for key in TUNED if space.given.get(key) is not None},
-        "arguments": legal_arguments(space),
+        "arguments": legal_arguments(subject, space),
         "layout_grammar": "one text, stages separated by |; E embedding, t layer, m MTP depth, L loss; x*n and (..|)*n repeat",
         "history": history,
         "budget": budget,
     }  # fmt: skip
 
 
-def legal_arguments(space: Space) -> dict[str, Any]:
+def legal_arguments(subject: Subject, space: Space) -> dict[str, Any]:
     """The arguments that may change, with the values of the declared grid as examples."""
+    known = defaults(subject.version, subject.lowered.framework)
     examples: dict[str, list[Any]] = {}
     for axis in space.axes:
         for index, key in enumerate(axis.keys):
@@ -104,7 +110,7 @@ def legal_arguments(space: Space) -> dict[str, Any]:
     )  # fmt: skip
     for key in free:
         examples.setdefault(key, [])
-    return {key: values for key, values in examples.items() if space.pins.allows(key)}
+    return {key: values for key, values in examples.items() if key in known and space.pins.allows(key)}
 
 
 def figures(seconds: float, peak_bytes: int, projection: Projection) -> dict[str, Any]:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from primus_lint.lower.megatron.tables import defaults
+from primus_lint.tune import safety
 from primus_lint.tune.agent import facts
-from primus_lint.tune.keys import CP, DEGREES, FIRST, LAST, LAYOUT, MBS, NUMBER, VPP
+from primus_lint.tune.keys import CP, DEGREES, FIRST, LAST, LAYOUT, MBS, NUMBER, TUNED, VPP
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Run
+    from primus_lint.pipeline import Subject
+    from primus_lint.tune.space import Pins
 
-SENSELESS = (ArithmeticError, TypeError, ValueError, LookupError, AttributeError, MemoryError, RecursionError)
+SENSELESS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
 COUNTS = frozenset((*DEGREES, CP, MBS, VPP, "num_layers_per_virtual_pipeline_stage", FIRST, LAST, NUMBER))
 WORDS = frozenset(
     (
@@ -22,8 +28,31 @@ WORDS = frozenset(
 LAYERS_AT_MOST = 4096
 
 
+def refused(changes: dict[str, Any], subject: Subject, pins: Pins) -> str:
+    """Why a proposal is not even looked at; "" when it may be."""
+    run, given = subject.run, subject.lowered.namespace.given
+    assert run is not None
+    known = defaults(subject.version, subject.lowered.framework)
+    for key, value in changes.items():
+        if key not in TUNED or key not in known:
+            return f"{key[:80]} may not change"
+        if not pins.allows(key):
+            return f"{key} is kept as it is"
+        if value is None and known[key] is not None:
+            return f"{key}: null is no value of it"
+        wrong = wrong_kind(key, value, run)
+        if wrong:
+            return f"{key}: {wrong}"
+    if not pins.within(changes):
+        return "outside the limits that were given"
+    kind = safety.class_of_all(changes.items(), given, run.model)
+    if kind == safety.DISPLAY or (kind == safety.UNSAFE and not pins.unsafe):
+        return f"{kind}: it would change numerics, compatibility or what is trained"
+    return ""
+
+
 def wrong_kind(key: str, value: Any, run: Run) -> str:
-    """What is wrong with a value of a key that may change; "" when nothing is. null is always of the right kind."""
+    """What is wrong with a value of a key that may change; "" when nothing is. null unsets a key."""
     if value is None:
         return ""
     if key in COUNTS:

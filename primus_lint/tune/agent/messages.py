@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import json
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+MOST_TEXT = 4000
 Scalar = int | float | bool | None | Annotated[str, StringConstraints(max_length=400)]
 Value = Scalar | Annotated[list[Scalar], Field(max_length=200)]
 Note = Annotated[str, StringConstraints(max_length=1000)]
@@ -64,16 +66,25 @@ class Function(Loose):
     name: str = Field(max_length=100)
     arguments: str | dict[str, Any] = ""
 
+    @property
+    def text(self) -> str:
+        """The arguments as the protocol sends them."""
+        return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments)
+
 
 class ToolCall(Loose):
-    id: str = Field(default="", max_length=200)
-    type: Literal["function"] = "function"
+    id: Annotated[str, StringConstraints(max_length=200)] | None = None
     function: Function
 
 
 class Message(Loose):
-    content: str | None = None
+    content: Any = None  # a text, or parts of one
     tool_calls: list[ToolCall] | None = Field(default=None, max_length=32)
+
+    @property
+    def text(self) -> str:
+        """What it says beside its calls, as much of it as is worth keeping."""
+        return self.content[:MOST_TEXT] if isinstance(self.content, str) else ""
 
 
 class Choice(Loose):
@@ -99,8 +110,6 @@ def schema() -> list[dict[str, Any]]:
 
 def arguments(name: str, given: str | dict[str, Any]) -> Strict | str:
     """The checked arguments of a tool call, or what is wrong with them, in words for the model."""
-    import json
-
     if name not in TOOLS:
         return f"there is no tool {name[:40]!r}; there are {', '.join(TOOLS)}"
     model = TOOLS[name][0]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from primus_lint.tune.rescore import Candidate
 
 HIDDEN = "(hidden)"
+RESUMED = 500  # trials of earlier sessions that are scored again
 
 
 class Trial:
@@ -27,18 +28,20 @@ class Trial:
 
 
 class Log:
-    """Trials in order, and the file that they are appended to (None: none). `secrets` never reach the file."""
+    """Trials in order, and the file that they are appended to (None: none; `dry`: read and not written). `secrets` never
+    reach the file."""
 
-    def __init__(self, path: str | None, recipe: str, secrets: tuple[str, ...]) -> None:
+    def __init__(self, path: str | None, recipe: str, secrets: tuple[str, ...], dry: bool = False) -> None:
         self.path = path
+        self.dry = dry
         self.recipe = recipe
         self.secrets = tuple(secret for secret in secrets if secret)
         self.trials: list[Trial] = []
         self.notes: list[str] = []
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Append a record: kind is request, reply, trial, note, error or end."""
-        if self.path is None:
+        """Append a record: kind is messages (sent), reply, trial, note or end. Raises OSError."""
+        if self.path is None or self.dry:
             return
         text = json.dumps({"time": round(time.time(), 3), "recipe": self.recipe, "kind": kind, **fields}, default=str)
         for secret in self.secrets:
@@ -46,10 +49,11 @@ class Log:
         with open(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
             file.write(text + "\n")
 
-    def add(self, trial: Trial) -> int:
-        """Keep (and log) a trial; its number."""
+    def add(self, trial: Trial, again: bool = False) -> int:
+        """Keep a trial, and log it unless it was read from the log; its number."""
         self.trials.append(trial)
-        self.write("trial", trial=len(self.trials) - 1, changes=trial.changes, outcome=trial.outcome)
+        if not again:
+            self.write("trial", trial=len(self.trials) - 1, changes=trial.changes, outcome=trial.outcome)
         return len(self.trials) - 1
 
     def known(self, changes: dict[str, Any]) -> int | None:
@@ -58,21 +62,25 @@ class Log:
         return next((i for i, t in enumerate(self.trials) if repr(sorted(t.changes.items())) == name), None)
 
     def earlier(self) -> list[dict[str, Any]]:
-        """Changes of the trials of earlier sessions on the same recipe, from the file; broken lines are passed over."""
+        """Changes of the newest trials of earlier sessions on the same recipe, from the file; what they noted goes to
+        `notes`. Broken lines are passed over."""
         if self.path is None or not os.path.exists(self.path):
             return []
-        out = []
+        out: list[dict[str, Any]] = []
         with open(self.path, encoding="utf-8", errors="replace") as file:
             for line in file:
                 try:
                     record = json.loads(line)
                 except (ValueError, RecursionError):
                     continue
-                if isinstance(record, dict) and record.get("kind") == "trial" and record.get("recipe") == self.recipe:
-                    changes = record.get("changes")
-                    if isinstance(changes, dict) and changes not in out:
-                        out.append(changes)
-        return out
+                if not isinstance(record, dict) or record.get("recipe") != self.recipe:
+                    continue
+                changes, text = record.get("changes"), record.get("text")
+                if record.get("kind") == "trial" and isinstance(changes, dict) and changes not in out:
+                    out.append(changes)
+                if record.get("kind") == "note" and isinstance(text, str):
+                    self.notes.append(text)
+        return out[-RESUMED:]
 
 
 def fingerprint(subject: Subject) -> str:

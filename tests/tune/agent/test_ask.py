@@ -17,6 +17,7 @@ from tests.tune.agent.server import Script, serving, tools
 
 __all__ = ["lint", "repo"]
 
+CLEAN = "configs/clean-llama3.1_8B.yaml"
 SLOW = "configs/slow-mixtral_8x7B.yaml"
 NARROW = (
     "--limit", "pipeline_model_parallel_layout=null", "--limit", "context_parallel_size=1", "--limit", "cp_comm_type=p2p",
@@ -60,24 +61,54 @@ def test_it_is_asked_only_when_told_to(repo: Path, lint: Any, monkeypatch: pytes
     assert request in shown.stderr  # the dry run shows exactly what is sent
 
 
-def test_what_it_finds_outside_of_the_grid_is_written_like_anything_else(repo: Path, lint: Any) -> None:
-    keep = ("--keep", "micro_batch_size")
-    base = json.loads(lint("tune", "--json", *NARROW, *keep, SLOW).stdout)[0]["sections"][0]
-    changes = {
-        **base["best"]["changes"],
-        "recompute_granularity": None,
-        "recompute_method": None,
-        "recompute_num_layers": None,
-    }
-    changes |= {"pipeline_model_parallel_size": 1, "tensor_model_parallel_size": 1}
-    script = Script(tools(("evaluate", {"changes": changes})), tools(("evaluate", {"changes": {"lr": 3}})), DONE)
+LIMITS = (
+    "--keep", "tensor_model_parallel_size,pipeline_model_parallel_size,context_parallel_size,micro_batch_size",
+    "--limit", "recompute_granularity=full", "--limit", "recompute_method=block",
+)  # fmt: skip
+
+
+def test_what_it_finds_outside_of_the_grid_is_written_and_verified_like_anything_else(repo: Path, lint: Any) -> None:
+    """The grid steps from 14 to 16 recomputed layers; 15 is the model's idea, and fits."""
+    path = repo / "wide.yaml"
+    path.write_text((repo / CLEAN).read_text().replace("micro_batch_size: 2", "micro_batch_size: 4 # wide"))
+    target = ("--gpu", "mi300x", "--nodes", "1", "--json", *LIMITS)
+    alone = json.loads(lint("tune", *target, "wide.yaml").stdout)[0]["sections"][0]
+    assert alone["after"] is not None and alone["changes"]["recompute_num_layers"] == 16
+    ideas = [{**alone["changes"], "recompute_num_layers": number} for number in (13, 15, 17)]
+    ideas.append({"global_batch_size": 8})
+    script = Script(*(tools(("evaluate", {"changes": each})) for each in ideas), DONE)
     with serving(script) as url:
-        data = json.loads(
-            lint("tune", "--json", *NARROW, *keep, "--agent", "--agent-url", url, "--agent-model", "m", SLOW).stdout
-        )[0]
-    assert data["agent"] and "2 trials" in data["agent"][0]
-    assert data["sections"][0]["best"]["iteration_s"] <= base["best"]["iteration_s"]
-    assert "lr: 3" not in data["text"] if "text" in data else True
+        words = ("--agent", "--agent-url", url, "--agent-model", "m", "--write")
+        (data,) = json.loads(lint("tune", *target, *words, "wide.yaml").stdout)
+    outcomes = [json.loads(m["content"]) for m in script.requests[-1]["messages"] if m["role"] == "tool"]
+    assert "does_not_fit" in outcomes[0] and "may not change" in outcomes[-1]["rejected"]
+    assert "step_s" in outcomes[1] and outcomes[1]["against_best"].startswith("+")
+    section = data["sections"][0]
+    assert section["written"] and section["changes"] == {**alone["changes"], "recompute_num_layers": 15}
+    assert section["after"]["iteration_s"] < alone["after"]["iteration_s"] and section["after"]["fits"] is True
+    assert "recompute_num_layers: 15" in path.read_text() and "micro_batch_size: 4 # wide" in path.read_text()
+    assert "4 trials" in data["agent"][0] and "against the search" in data["agent"][0]
+
+
+def test_a_dry_run_shows_what_a_resumed_session_would_send(repo: Path, lint: Any) -> None:
+    script = Script(tools(("evaluate", {"changes": {"sequence_parallel": True}})), DONE)
+    with serving(script) as url:
+        words = (*NARROW, "--agent-url", url, "--agent-model", "m", SLOW)
+        lint("tune", "--agent", *words)
+        shown = lint("tune", "--agent-dry-run", *words)
+        before = (repo / "trials.jsonl").read_bytes()
+        lint("tune", "--agent", *words)
+    assert json.dumps(script.requests[-1], indent=1) in shown.stderr and "earlier_sessions" in shown.stderr
+    assert (repo / "trials.jsonl").read_bytes().startswith(before)
+
+
+def test_a_log_that_cannot_be_written_is_said_and_nothing_is_sent(repo: Path, lint: Any) -> None:
+    script = Script(DONE)
+    with serving(script) as url:
+        words = ("--agent", "--agent-url", url, "--agent-model", "m", "--trials", "nowhere/trials.jsonl")
+        result = lint("tune", *NARROW, *words, SLOW)
+    assert "the log nowhere/trials.jsonl cannot be used" in result.stderr and script.requests == []
+    assert result.stdout == lint("tune", *NARROW, SLOW).stdout
 
 
 def settings(url: str | None, model: str | None) -> Settings:
@@ -100,6 +131,10 @@ def settings(url: str | None, model: str | None) -> Settings:
         ({}, {"PRIMUS_LINT_AGENT_KEY": "k"}, "http://localhost:1/v1", Endpoint("http://localhost:1/v1", "s", "k")),
         ({}, {}, "ftp://x/v1", "no base URL"),
         ({}, {}, "https://user:pass@x/v1", "no base URL"),
+        ({}, {}, "https://:pass@x/v1", "no base URL"),
+        ({}, {}, "https://x:99999/v1", "no base URL"),
+        ({}, {}, "https://[::1/v1", "no base URL"),
+        ({}, {"PRIMUS_LINT_AGENT_KEY": "a\nHost: b"}, "https://x/v1", "no HTTP header"),
         ({}, {}, "https://x/v1?key=1", "no base URL"),
     ],
 )  # fmt: skip
