@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from primus_lint.projection import cost
+from primus_lint.tune import safety
 from primus_lint.tune.forms import forms
 from primus_lint.tune.keys import ETP, LAYOUT, NUMBER, PP, RECOMPUTE_KEYS, SP, SPLIT_KEYS, TP, VPP
 from primus_lint.tune.rescore import Candidate, rescore
 from primus_lint.tune.splits import chunk_sizes
+from primus_lint.tune.switches import alternatives, improvements
 from primus_lint.tune.what_if import with_changes
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from primus_lint.pipeline import Subject
     from primus_lint.projection import Projection
     from primus_lint.tune.search import Result
+    from primus_lint.tune.space import Pins
 
 BOTTLENECKS: dict[str, tuple[str, ...]] = {
     "compute": (cost.GEMM, cost.GROUPED_GEMM, cost.ATTENTION, cost.MEMORY, cost.HOST),
@@ -65,6 +68,18 @@ def sensitivity(subject: Subject, winner: Candidate, result: Result) -> list[Nei
             if all(best.changes != other.changes for other in out):
                 out.append(best)
     return out
+
+
+def unsafe_steps(subject: Subject, winner: Candidate, result: Result, pins: Pins) -> list[Neighbour]:
+    """What each change of numerics or compatibility alone would add to the winner; `pins` allow unsafe ones."""
+    there = with_changes(subject, winner.changes)
+    assert there.run is not None and there.accelerator is not None
+    given = dict(there.lowered.namespace.given)
+    groups = [group[1:] for group in alternatives(there.run, given, there.accelerator, pins)]
+    ways = [keys for group in (*groups, improvements(there.run, given, pins)) for keys in group]
+    unsafe = [keys for keys in ways if safety.class_of_all(keys.items(), given, there.run.model) == safety.UNSAFE]
+    found = [_judge(subject, winner, result, next(iter(keys)), keys) for keys in unsafe]
+    return sorted(found, key=lambda each: -(each.gain or 0.0))
 
 
 def _judge(subject: Subject, winner: Candidate, result: Result, axis: str, changes: dict[str, Any]) -> Neighbour:

@@ -8,10 +8,13 @@ from primus_lint.tune.fix import FixResult, fix_source
 from primus_lint.tune.propose import Proposal, Rules, gain_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from primus_lint.pipeline import Options, Subject
     from primus_lint.settings import Settings
     from primus_lint.source.text import SourceText
     from primus_lint.tune.rescore import Candidate
+    from primus_lint.tune.search import Result
 
 CLOSE_BY = 1.02  # alternatives are at most this much slower than the winner
 
@@ -163,28 +166,42 @@ def section_data(
     neighbours = sensitivity(subject, winner, found)
     data["neighbours"] = [neighbour._asdict() for neighbour in neighbours]
     data["basin"] = shape_of(neighbours)
-    data["front"] = [point(subject, each) for each in front(subject, found, unrelated_errors(subject))]
+    data["front"] = [
+        {**point(subject, each), "against_winner": against(given, winner, each)}
+        for each in front(subject, found, unrelated_errors(subject))
+    ]
     data["alternatives"] = [
-        point(subject, each)
+        {**point(subject, each), "against_winner": against(given, winner, each)}
         for each in found.best
         if each.changes != winner.changes and each.iteration_s <= found.best[0].iteration_s * CLOSE_BY
     ]
     if what_if_unsafe and not how.unsafe:
-        data["unsafe"] = unsafe_potential(subject, winner, how)
+        data["unsafe"] = unsafe_potential(subject, winner, found, how)
     return data
 
 
-def unsafe_potential(subject: Subject, winner: Candidate, how: Rules) -> dict[str, Any] | None:
-    """What changes of numerics and compatibility would add to the winner; nothing of it is written."""
+def against(given: Mapping[str, Any], winner: Candidate, other: Candidate) -> dict[str, Any]:
+    """What another candidate sets otherwise than the winner."""
+    mine, its = ({**given, **each.changes} for each in (winner, other))
+    keys = dict.fromkeys((*winner.changes, *other.changes))
+    return {key: its.get(key) for key in keys if mine.get(key) != its.get(key)}
+
+
+def unsafe_potential(subject: Subject, winner: Candidate, found: Result, how: Rules) -> dict[str, Any]:
+    """What changes of numerics and compatibility would add to the winner, each alone and (searched) all together; nothing
+    of it is written."""
+    from primus_lint.tune.explain import unsafe_steps
     from primus_lint.tune.search import Pins, search
 
     accelerator = subject.accelerator
     assert accelerator is not None
     pins = Pins(how.keep, how.limits, True)
+    steps = [each._asdict() for each in unsafe_steps(subject, winner, found, pins)]
     best = search(subject, accelerator, pins=pins, kind=how.objective, min_headroom=how.min_headroom).best
     if not best:
-        return None
-    return {**point(subject, best[0]), "gain_over_safe": winner.iteration_s / best[0].iteration_s - 1}
+        return {"alone": steps, "together": None}
+    gain = winner.iteration_s / best[0].iteration_s - 1
+    return {"alone": steps, "together": {**point(subject, best[0]), "gain_over_safe": gain}}
 
 
 def figures(subject: Subject, price: float | None) -> dict[str, Any] | None:

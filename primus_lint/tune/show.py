@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WIDTH = 26
+ALTERNATIVES = 5
 
 
 def lines(data: dict[str, Any]) -> Iterator[str]:
@@ -52,12 +53,10 @@ def section_lines(path: str, section: dict[str, Any]) -> Iterator[str]:
     yield from neighbour_lines(section)
     yield from front_lines(section)
     if section["alternatives"]:
-        yield "  alternatives within 2 %"
-        for each in section["alternatives"][:5]:
-            yield f"    {each['tokens_per_s_per_gpu']:>9,.0f} tokens/s/GPU {gib(each['peak_bytes']):>10}  {changes_text(each['changes'])}"
-    unsafe = section["unsafe"]
-    if unsafe is not None:
-        yield f"  unsafe, not written: {unsafe['gain_over_safe']:+.1%} with {changes_text(unsafe['changes'])}"
+        yield "  alternatives within 2 %, against the winner"
+        yield from point_lines(section["alternatives"][:ALTERNATIVES])
+    if section["unsafe"] is not None:
+        yield from unsafe_lines(section["unsafe"])
 
 
 def comparison(before: dict[str, Any] | None, after: dict[str, Any], section: dict[str, Any]) -> Iterator[str]:
@@ -130,16 +129,35 @@ def neighbour_lines(section: dict[str, Any]) -> Iterator[str]:
         return
     yield f"  one step away: {section['basin']}"
     for each in section["neighbours"]:
-        outcome = each["why"] if each["gain"] is None else f"{each['gain']:+.1%}, {gib(each['peak_bytes'])}"
-        yield f"    {changes_text(each['changes'])}: {outcome}"
+        yield f"    {changes_text(each['changes'])}: {outcome(each)}"
+
+
+def outcome(neighbour: dict[str, Any]) -> str:
+    if neighbour["gain"] is None:
+        return str(neighbour["why"])
+    return f"{neighbour['gain']:+.1%}, {gib(neighbour['peak_bytes'])}"
 
 
 def front_lines(section: dict[str, Any]) -> Iterator[str]:
     if not section["front"]:
         return
-    yield "  front of speed against memory"
-    for each in section["front"]:
-        yield f"    {each['tokens_per_s_per_gpu']:>9,.0f} tokens/s/GPU {gib(each['peak_bytes']):>10}  {changes_text(each['changes'])}"
+    yield "  front of speed against memory, against the winner"
+    yield from point_lines(section["front"])
+
+
+def point_lines(points: list[dict[str, Any]]) -> Iterator[str]:
+    for each in points:
+        other = changes_text(each["against_winner"]) if each["against_winner"] else "the winner"
+        yield f"    {each['tokens_per_s_per_gpu']:>9,.0f} tokens/s/GPU {gib(each['peak_bytes']):>10}  {other}"
+
+
+def unsafe_lines(unsafe: dict[str, Any]) -> Iterator[str]:
+    yield "  unsafe (--unsafe-fixes), not written"
+    for each in unsafe["alone"]:
+        yield f"    {changes_text(each['changes'])}: {outcome(each)}"
+    together = unsafe["together"]
+    if together is not None:
+        yield f"    all that is worth it together: {together['gain_over_safe']:+.1%} with {changes_text(together['changes'])}"
 
 
 def size_lines(sizes: list[dict[str, Any]]) -> Iterator[str]:
