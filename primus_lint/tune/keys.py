@@ -23,10 +23,8 @@ LAYOUT = "pipeline_model_parallel_layout"
 FIRST = "decoder_first_pipeline_num_layers"
 LAST = "decoder_last_pipeline_num_layers"
 
-SPLIT_KEYS = (
-    VPP, "num_layers_per_virtual_pipeline_stage", LAYOUT, FIRST, LAST,
-    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
-)  # fmt: skip
+COUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+SPLIT_KEYS = (VPP, "num_layers_per_virtual_pipeline_stage", LAYOUT, FIRST, LAST, *COUNTED)
 NUMBER = "recompute_num_layers"
 RECOMPUTE_KEYS = ("recompute_granularity", "recompute_method", NUMBER, "recompute_modules", "recompute_layer_ids")
 EXPERT_KEYS = (DISPATCHER, EP_OVERLAP, SHARED_OVERLAP)

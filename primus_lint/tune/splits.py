@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import ceil_div
 from primus_lint.rules.functions import divisors
-from primus_lint.tune.keys import FIRST, LAST, LAYOUT, PP, SPLIT_KEYS, VPP
+from primus_lint.tune.keys import COUNTED, FIRST, LAST, LAYOUT, PP, SPLIT_KEYS, VPP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,8 +112,14 @@ def head_weight(model: Model) -> float:
 
 
 def written(counts: tuple[int, ...], vpp: int, mtp: int) -> Split:
-    """The keys that say these layers per stage: numbers of end stages where they can, else a layout."""
+    """The keys that say these layers per stage: numbers of end stages, or counting the embedding and the output layer as
+    one layer each, where they can; else a layout."""
     middle = set(counts[1:-1])
+    if vpp > 1 and len(middle) == 1 and not mtp:
+        (each,) = middle
+        short = each - counts[0], each - counts[-1]
+        if short in ((1, 0), (0, 1), (1, 1)):
+            return {VPP: vpp, **{key: True for key, is_short in zip(COUNTED, short, strict=True) if is_short}}
     if vpp == 1 and len(middle) == 1 and counts[-1] > 0:
         each = middle.pop()
         keys: Split = {}
@@ -160,7 +166,9 @@ def chunk_sizes(split: Split, run: Run) -> tuple[int, ...]:
         per_stage = split["num_layers_per_virtual_pipeline_stage"]
         if per_stage:
             return (int(per_stage),)
-        counts = split_counts(layers, pp, vpp, first=split[FIRST], last=split[LAST])
+        embedding, loss = (bool(split[key]) for key in COUNTED)
+        ends = {"first": split[FIRST], "last": split[LAST], "account_embedding": embedding, "account_loss": loss}
+        counts = split_counts(layers, pp, vpp, **ends)
         return tuple(sorted({count for row in counts for count in row}))
     except (LayoutError, TypeError, ValueError, ZeroDivisionError):
         return (max(int(ceil_div(layers, pp * vpp)), 1),)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from primus_lint.ir.layout import parse_layout, split_counts
 from primus_lint.tune import splits
-from primus_lint.tune.keys import FIRST, LAST, LAYOUT, PP, VPP
+from primus_lint.tune.keys import COUNTED, FIRST, LAST, LAYOUT, PP, VPP
 
 
 def model(**values: Any) -> Any:
@@ -30,7 +30,11 @@ def counts_of(split: dict[str, Any], layers: int) -> list[list[int]]:
     if split.get(LAYOUT) is not None:
         stages = [stage.count("t") for stage in parse_layout(split[LAYOUT])]
         return [stages[rank::pp] for rank in range(pp)]
-    return split_counts(layers, pp, split.get(VPP) or 1, first=split.get(FIRST), last=split.get(LAST))
+    embedding, loss = (bool(split.get(key)) for key in COUNTED)
+    return split_counts(
+        layers, pp, split.get(VPP) or 1, first=split.get(FIRST), last=split.get(LAST),
+        account_embedding=embedding, account_loss=loss,
+    )  # fmt: skip
 
 
 @given(st.integers(2, 130), st.integers(1, 1024), st.integers(0, 2), st.sampled_from((0, 32_000, 256_000)))
