@@ -87,7 +87,7 @@ class Shape:
                     first.append(row)
             valid &= (tp > 1) | self._along(position, [row in first for row in rows])
         position = self._position(ETP)
-        if position is not None:
+        if position is not None and ETP in self.columns:
             values = [row[0] for row in self.axes[position].rows]
             if None in values:
                 valid &= self._along(position, [value is None for value in values]) | (self.columns[ETP] != tp)

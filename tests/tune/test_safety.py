@@ -10,6 +10,7 @@ import pytest
 from primus_lint.rules.compile import load_rule, rule_files
 from primus_lint.tune import checkpoint, safety
 from primus_lint.tune.keys import TUNED
+from primus_lint.tune.search import search
 from primus_lint.tune.space import Pins, Space
 from tests.tune import recipes
 
@@ -99,6 +100,19 @@ def test_what_a_checkpoint_allows(key: str, new: Any, args: dict[str, Any], open
         assert text is None
     else:
         assert text is not None and ("still opens" in text) is opens
+
+
+@pytest.mark.parametrize("unsafe", [False, True])
+def test_experts_whose_degrees_are_frozen_are_searched(unsafe: bool) -> None:
+    """The expert tensor-parallel size is unset, and may not change."""
+    args: dict[str, Any] = {"num_layers": 4, "load": "/ckpt", "ckpt_format": "torch", "moe_aux_loss_coeff": 0.0}
+    subject = recipes.subject("mixtral-8x7b", gpu="mi355x", moe_grouped_gemm=True, vocab_size=32000, **args)
+    assert subject.accelerator is not None
+    limits: dict[str, tuple[Any, ...]] = {"pipeline_model_parallel_size": (1, 2)}
+    result = search(subject, subject.accelerator, pins=Pins(frozenset(), limits, unsafe))
+    assert result.best and result.certificate.complete
+    degrees = {key for candidate in result.best for key in candidate.changes} & {*checkpoint.MODEL_DEGREES}
+    assert bool(degrees) == unsafe
 
 
 def test_a_loaded_checkpoint_of_the_old_format_freezes_the_degrees() -> None:

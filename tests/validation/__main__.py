@@ -26,6 +26,11 @@ DEFAULTS = {
     ],
     "in-situ": ["ground-truth/measured.csv", "ground-truth/measured-vtrain.csv"],
     "cases": ["cases/cases.md"],
+    "choice": [
+        "ground-truth/measured.csv",
+        "ground-truth/measured-playbook.csv",
+        "ground-truth/measured-vtrain.csv",
+    ],
     "speed": ["corpus/primus"],
 }
 
