@@ -13,7 +13,7 @@ from primus_lint.pipeline import Subject  # noqa: E402
 from primus_lint.tune.bounds import LEAST, SPLITS, WITHOUT, Bounds  # noqa: E402
 from primus_lint.tune.certificate import MEMORY_TOLERANCE, TIME_TOLERANCE  # noqa: E402
 from primus_lint.tune.grid import Evaluator, Shape  # noqa: E402
-from primus_lint.tune.keys import RECOMPUTE_KEYS  # noqa: E402
+from primus_lint.tune.keys import PP, RECOMPUTE_KEYS  # noqa: E402
 from primus_lint.tune.records import Found  # noqa: E402
 from primus_lint.tune.search import unrelated_errors  # noqa: E402
 from primus_lint.tune.space import Pins, Space  # noqa: E402
@@ -100,7 +100,7 @@ def test_recomputation_is_never_faster(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_bound_of_a_group_is_one_for_every_split(seed: int) -> None:
+def test_the_bounds_of_a_group_and_of_its_slowest_ranks_hold_for_every_split(seed: int) -> None:
     rng = random.Random(seed)
     evaluator, space = space_of(drawn(400 + seed))
     bounds = Bounds(evaluator, space, True)
@@ -108,7 +108,18 @@ def test_the_bound_of_a_group_is_one_for_every_split(seed: int) -> None:
         groups = [group for group in bounds.groups() if len(group.bases) > 1 and group.least < float("inf")]
         for group in rng.sample(groups, min(4, len(groups))):
             for base in group.bases:
-                assert bounds.base(base).least >= group.least, base.keys
+                least = bounds.base(base).least
+                assert least >= group.least, base.keys
+                assert least >= bounds.slowest_rank(base, group.legal), base.keys
+
+
+def test_the_bound_of_the_slowest_rank_is_near() -> None:
+    """A large batch on a deep pipeline: layers for every micro-batch are nearly all that a step takes."""
+    evaluator, space = space_of(recipes.subject("llama3.1-8b", num_layers=8, world_size=8, global_batch_size=1024))
+    bounds = Bounds(evaluator, space, True)
+    group = min((g for g in bounds.groups() if g.bases[0].keys[PP] == 4), key=lambda g: g.least)
+    near = [bounds.slowest_rank(base, group.legal) / bounds.base(base).least for base in group.bases]
+    assert min(near) > 0.8 and max(near) <= 1
 
 
 @pytest.mark.parametrize("seed", range(16))
