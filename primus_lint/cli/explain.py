@@ -164,7 +164,7 @@ def _file(checked: Checked) -> int:
 
 
 def _memory(checked: Checked, rank: int | None) -> int:
-    from primus_lint.units import gib
+    from primus_lint.report.memory_table import lines
 
     for subject in checked.subjects:
         if subject.target.world_size is None:
@@ -174,26 +174,11 @@ def _memory(checked: Checked, rank: int | None) -> int:
         if ledger is None:
             click.echo("no memory account: " + "; ".join(subject.no_memory), err=True)
             return 2
-        shown = [item for item in ledger.ranks if rank is None or item.pp_rank == rank]
-        if not shown:
+        if rank is not None and all(item.pp_rank != rank for item in ledger.ranks):
             click.echo(f"there is no pipeline rank {rank}", err=True)
             return 2
-        for account in shown:
-            click.echo(f"pipeline rank {account.pp_rank} ({account.dp} data-parallel ranks, {account.count} GPUs)")
-            for name, item in account.items.items():
-                click.echo(f"  {name:34}{item.bytes:>18,} B  {item.formula}")
-                click.echo(f"  {'':34}{'':>18}    {item.source}")
-            for label, size in (
-                ("static", account.static_bytes),
-                ("steady allocated", account.steady_allocated_bytes),
-                ("peak allocated", account.peak_allocated_bytes),
-                ("peak reserved", account.peak_reserved_bytes),
-                ("device, low", account.device_low_bytes),
-                ("device, high", account.device_high_bytes),
-            ):
-                click.echo(f"  {label:34}{size:>18,} B  {gib(size)}")
-            if account.peak_moment:
-                click.echo(f"  the peak is at: {account.peak_moment}")
-        for text in subject.not_modelled:
-            click.echo(f"not modelled: {text}")
+        if len(checked.subjects) > 1:
+            click.echo(f"{subject.section.name}:")
+        for line in lines(subject, rank):
+            click.echo(line)
     return 0

@@ -44,6 +44,13 @@ if TYPE_CHECKING:
     from primus_lint.ledger.stage_activations import ChunkBytes
     from primus_lint.ledger.states import Stage
 
+# Where the items come from.
+BUFFERS = "Megatron-Core _ParamAndGradBuffer"
+CACHES = "workspaces, caches and retained tensors of TransformerEngine, PyTorch and Megatron-Core"
+BLOCKS = "PyTorch CUDACachingAllocator"
+KEPT = "what autograd keeps in Megatron-Core and TransformerEngine modules; events of the schedule"
+BACKWARD = "backward of Megatron-Core and TransformerEngine modules"
+
 
 def abstain(run: Run) -> tuple[str, ...]:
     """Why there can be no account of a recipe; empty when there is one."""
@@ -148,11 +155,11 @@ class _Parts:
                 continue
             items[f"weights {name}"] = Item(
                 mine.weights * sizes.e, STATIC, "{stored} stored of {real} elements x {e} B",
-                {"stored": mine.weights, "e": sizes.e, "real": grid.real}, "ledger rule 2: parameter buffer",
+                {"stored": mine.weights, "e": sizes.e, "real": grid.real}, BUFFERS,
             )  # fmt: skip
             items[f"gradients {name}"] = Item(
                 mine.gradients * sizes.grad, STATIC, "{stored} elements x {g} B",
-                {"stored": mine.gradients, "g": sizes.grad}, "ledger rule 2: gradient buffer",
+                {"stored": mine.gradients, "g": sizes.grad}, BUFFERS,
             )  # fmt: skip
         moe = persistent.moe_layers(sizes, chunks)
         if moe and run.model.moe is not None and run.model.moe.expert_bias:
@@ -161,7 +168,13 @@ class _Parts:
                 {"n": moe, "E": sizes.E}, "expert bias and token counters",
             )  # fmt: skip
         for name, (value, text) in persistent.persistent(sizes, chunks, stage.segments).items():
-            items[name] = Item(value, PERSISTENT, text, {}, "ledger rule 5")
+            items[name] = Item(
+                value,
+                PERSISTENT,
+                text,
+                {},
+                CACHES,
+            )
         return items
 
     def account(
@@ -180,7 +193,7 @@ class _Parts:
         shift = allocator.replay_shift_bytes(sizes, stage, state, position != "first", slack)
         items["unsplit blocks"] = Item(
             slack, PERSISTENT, "what the blocks of weights, buffers and states hold beyond their tensors", {},
-            "ledger: allocator",
+            BLOCKS,
         )  # fmt: skip
         memory = RankMemory(pp_rank, position, count, items)
         memory.static_bytes = memory.total(STATIC)
@@ -196,17 +209,11 @@ class _Parts:
         activations = found.activations
         self.activation_items(memory, chunks, kept, found, weighed.pending)
         weights = (stage.dense.real + stage.expert.real) * sizes.e
-        # retained inputs and dispatch are those of micro-batches in flight, counted with their activations
-        retained = persistent.retained_input_bytes(sizes, chunks)
-        if sizes.run.recompute.granularity != "full":
-            retained = retained + persistent.retained_dispatch_bytes(sizes, persistent.moe_layers(sizes, chunks))
-        moving = transients.pipeline_bytes(sizes) - retained
-        if any(chunk.embedding or chunk.loss for chunk in chunks):
-            moving = moving + transients.batch_bytes(sizes)
+        moving = peak.moving_bytes(sizes, chunks)
         # a first backward makes its gradients while it frees the activations: both are never there at once
         absent = where(sizes.m == 1, minimum(coming, activations), 0)
         memory.moments = {
-            "backward of the last forward": base - absent + activations + moving + found.working,
+            peak.MOMENT: base - absent + activations + moving + found.working,
             "construction": memory.static_bytes - states_bytes - coming + weights,
         }
         for name, above in later.moments(sizes, chunks, stage, owned).items():
@@ -218,19 +225,15 @@ class _Parts:
             highest = maximum(highest, value)
         memory.peak_allocated_bytes = highest + shift
         if shift:
-            items["order of blocks"] = Item(
-                shift, PERSISTENT, "replayed blocks against their average", {}, "ledger: allocator"
-            )
+            items["order of blocks"] = Item(shift, PERSISTENT, "replayed blocks against their average", {}, BLOCKS)
         if not is_scalar(absent) or absent:
             items["gradients not made yet"] = Item(-absent, TRANSIENT, "of the only micro-batch", {}, "torch FSDP2")
         extra = maximum(highest - base - activations + absent, 0)
         items["transients"] = Item(extra, TRANSIENT, "{extra} B above the kept tensors ({moment})",
-                                   {"extra": extra, "moment": memory.peak_moment}, "ledger: transients")  # fmt: skip
+                                   {"extra": extra, "moment": memory.peak_moment}, BACKWARD)  # fmt: skip
         memory.peak_reserved_bytes = maximum(allocator.reserved(sizes, base, highest), memory.peak_allocated_bytes)
         beyond = memory.peak_reserved_bytes - memory.peak_allocated_bytes
-        items["allocator"] = Item(
-            beyond, ALLOCATOR, "{v} B reserved beyond the peak", {"v": beyond}, "ledger: allocator"
-        )
+        items["allocator"] = Item(beyond, ALLOCATOR, "{v} B reserved beyond the peak", {"v": beyond}, BLOCKS)
         memory.host_bytes = memory.total(HOST)
         if sizes.scalar:
             items.update(host.loader_items(sizes, chunks))
@@ -247,9 +250,17 @@ class _Parts:
             host: Any = 0
             for index, chunk in enumerate(chunks):
                 host = host + found.load.alive[index] * self.activations.host_bytes(chunk)
-            memory.items["host activations"] = Item(host, HOST, "offloaded until backward", {}, "ledger: offloading")
+            memory.items["host activations"] = Item(
+                host, HOST, "offloaded until backward", {}, "Megatron-Core activation offloading"
+            )
         if not self.sizes.scalar:
-            memory.items["activations"] = Item(found.activations, ACTIVATION, "", {}, "ledger rules 4 and 6")
+            memory.items["activations"] = Item(
+                found.activations,
+                ACTIVATION,
+                "",
+                {},
+                KEPT,
+            )
             return
         for index, part in enumerate(kept):
             alive = found.load.alive[index]
@@ -257,11 +268,11 @@ class _Parts:
             for name, (value, text) in part.parts.items():
                 memory.items[f"activations {name}{suffix}"] = Item(
                     alive * value, ACTIVATION, "{n} in flight x {each} B (" + text + ")",
-                    {"n": alive, "each": value}, "ledger rules 4 and 6",
+                    {"n": alive, "each": value}, KEPT,
                 )  # fmt: skip
             waiting = found.load.pending[index]
             if waiting:
                 memory.items[f"pending weight gradients{suffix}"] = Item(
                     waiting * pending[index], ACTIVATION, "{n} micro-batches x {each} B of inputs and gradients",
-                    {"n": waiting, "each": pending[index]}, "ledger: delayed weight gradients",
+                    {"n": waiting, "each": pending[index]}, "TransformerEngine WeightGradStore, Primus zero bubble",
                 )  # fmt: skip

@@ -77,16 +77,22 @@ def _planned(run: Run, rank: int, m: Any) -> tuple[Loaded, ...]:
         number = 4 * run.parallel.pp
     else:
         number = m if is_scalar(m) else int(m.max())
-    forward, backward, weight = (run.args.get(f"pp_cost_{name}") or 1000.0 for name in "fbw")
-    limit = run.args.get("pp_max_mem")
     try:
-        if not is_scalar(forward, backward, weight, limit or 0.0):
-            raise ValueError("a list of costs per stage is not planned for")
-        events = _plan(run.parallel.pp, number, (forward, backward, weight, 1.0), limit)
+        events = planned_events(run, number)
     except ValueError:
+        limit = run.args.get("pp_max_mem")
         held = number if limit is None or not is_scalar(limit) else minimum(number, limit)
         return (Loaded("B", 0, (held,), (0,)),)
     return tuple(Loaded(*load) for load in frontier(events[rank]))
+
+
+def planned_events(run: Run, number: int) -> list[list[Event]]:
+    """The plan of Primus's heuristic for so many micro-batches. Raises ValueError when there is none."""
+    forward, backward, weight = (run.args.get(f"pp_cost_{name}") or 1000.0 for name in "fbw")
+    limit = run.args.get("pp_max_mem")
+    if not is_scalar(forward, backward, weight, limit or 0.0):
+        raise ValueError("a list of costs per stage is not planned for")
+    return _plan(run.parallel.pp, number, (forward, backward, weight, 1.0), limit)
 
 
 @lru_cache(maxsize=4)

@@ -60,7 +60,7 @@ def state_bytes(sizes: Sizes) -> StateBytes:
 def items(sizes: Sizes, state: StateBytes, stage: Stage, dense: Any, expert: Any, last: bool) -> dict[str, Item]:
     """Main parameters and moments of a rank that owns so many elements of both grids."""
     run = sizes.run
-    source = "ledger rule 3"
+    source = "Megatron-Core DistributedOptimizer, TransformerEngine FusedAdam"
     out: dict[str, Item] = {}
     if run.optimizer.name in MUON:
         matrices, others = muon_elements(sizes, stage, last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.formula import maximum
-from primus_lint.ledger import head, sharding, transients
+from primus_lint.ledger import head, persistent, sharding, transients
 from primus_lint.ledger.inflight import loads
 
 if TYPE_CHECKING:
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from primus_lint.ledger.sizes import Sizes
     from primus_lint.ledger.stage_activations import Activations
     from primus_lint.ledger.states import Stage
+
+
+MOMENT = "backward of the last forward"  # name of this moment; `walk` says which event it is
 
 
 class Peak(NamedTuple):
@@ -57,6 +60,20 @@ def weights(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations, s
         backward.append(work + gathered)
         pending.append(transients.pending_bytes(sizes, chunk))
     return Weights(alive, pending, forward, backward)
+
+
+def moving_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
+    """What forward and backward have beside the kept tensors at any event: pipeline transfers and the batch.
+
+    Retained inputs and dispatch are those of micro-batches in flight, counted with their activations.
+    """
+    retained = persistent.retained_input_bytes(sizes, chunks)
+    if sizes.run.recompute.granularity != "full":
+        retained = retained + persistent.retained_dispatch_bytes(sizes, persistent.moe_layers(sizes, chunks))
+    moving = transients.pipeline_bytes(sizes) - retained
+    if any(chunk.embedding or chunk.loss for chunk in chunks):
+        moving = moving + transients.batch_bytes(sizes)
+    return moving
 
 
 def peak(sizes: Sizes, pp_rank: int, found: Weights) -> Peak:

@@ -98,7 +98,9 @@ def account(
     waste = 0 if expandable(v) else maximum(peak - memory.steady_allocated_bytes, 0) * WASTE_PERCENT // 100
     memory.peak_reserved_bytes = round_up(peak + waste, SMALL_SEGMENT_BYTES)
     reserve = memory.peak_reserved_bytes - peak
-    items["allocator"] = Item(reserve, ALLOCATOR, "{v} B reserved beyond the peak", {"v": reserve}, "ledger: allocator")
+    items["allocator"] = Item(
+        reserve, ALLOCATOR, "{v} B reserved beyond the peak", {"v": reserve}, "PyTorch CUDACachingAllocator"
+    )
     outside(memory, s, accelerator, v)
     return memory
 

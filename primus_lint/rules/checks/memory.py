@@ -169,7 +169,7 @@ def _finding(subject: Subject, rule: dict[str, Any], message: str, rank: RankMem
     label = f"{GROUP_WORDS[largest]}: {gib(rank.total(largest))}"
     notes = [itemised(rank)]
     if rank.peak_moment:
-        notes.append(f"peak: {rank.peak_moment}")
+        notes.append(f"peak: {_peak(subject, rank)}")
     for text in subject.not_modelled:
         notes.append(f"not modelled: {text}")
     assert section is not None
@@ -180,6 +180,21 @@ def _finding(subject: Subject, rule: dict[str, Any], message: str, rank: RankMem
         labels.append(("recompute_granularity", "nothing is recomputed"))
         keys = (*(key for key in keys if key != "recompute_granularity"), "recompute_granularity")
     return make(rule, subject.lowered, message, keys, labels=tuple(labels), notes=tuple(notes))
+
+
+def _peak(subject: Subject, rank: RankMemory) -> str:
+    """The event at which a rank allocates most, and what crosses the device's limit first."""
+    run, ledger, accelerator = subject.run, subject.ledger, subject.accelerator
+    if run is None or ledger is None or accelerator is None:
+        return rank.peak_moment
+    from primus_lint.ledger.walk import first_over, peak_words
+
+    text = peak_words(run, rank)
+    found = first_over(run, ledger, accelerator.visible_hbm_bytes)
+    if found is None:
+        return text
+    point = found.point
+    return f"{text}; first byte over: {point.item} ({gib(point.size)}) at {point.moment}, pipeline rank {found.rank.pp_rank}"
 
 
 def _set_here(subject: Subject, key: str) -> bool:
