@@ -63,7 +63,8 @@ class _Resolver:
             if rule["peak"] not in entry["peak"]:
                 continue
             if "like" in rule and rule["peak"] == rule["like"]:
-                found[recipe] = {**found[rule["like"]], "tier": TRANSFERRED}
+                like = {key: value for key, value in found[rule["like"]].items() if key != "tables"}
+                found[recipe] = {**like, "tier": TRANSFERRED}
             elif "like" in rule:
                 found[recipe] = {**self.transferred(found[rule["like"]]), "peak": rule["peak"]}
             else:
@@ -73,8 +74,8 @@ class _Resolver:
     def gemm_dtype(self, name: str, dtype: str) -> Rate:
         """The rate of a dtype: fit, policy, or the shares of bf16 at this dtype's peak."""
         fit = self.fits["gemm"].get(name, {}).get(dtype)
-        if fit is not None:
-            rate = {**_fitted(fit), "peak": dtype}
+        if fit is not None:  # `tables`: the sources of its rows, of which exact shapes are looked up
+            rate = {**_fitted(fit), "peak": dtype, "tables": fit["source"].split("+")}
         else:
             rule = self.policy["gemm"].get(name, {}).get(dtype)
             if rule is None:
@@ -143,7 +144,8 @@ class _Resolver:
     def transferred(self, rate: Rate) -> Rate:
         wider = self.policy["bands"]["transferred"]
         low, high = rate["band"]
-        return {**rate, "band": [low * wider["low"], high * wider["high"]], "tier": TRANSFERRED}
+        own = {key: value for key, value in rate.items() if key != "tables"}  # rows of another device or format
+        return {**own, "band": [low * wider["low"], high * wider["high"]], "tier": TRANSFERRED}
 
     # -- grouped GEMM ----------------------------------------------------------------------------------------------
     def grouped(self, name: str, gemm: dict[str, Rate]) -> dict[str, dict[str, Rate]]:

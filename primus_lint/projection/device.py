@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import is_scalar, log2, maximum, minimum, sqrt, where
-from primus_lint.hardware import collectives, node_type, rates
+from primus_lint.hardware import collectives, node_type, rates, shapes
 from primus_lint.projection import cost
 from primus_lint.projection.lookup import known_or, measured_on
 from primus_lint.projection.placement import Group, boundary_crosses_node
-from primus_lint.projection.shapes import single_kernel
+from primus_lint.projection.shapes import PASSES, as_multiplied, single_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,17 +131,20 @@ class Device:
         acc, name = self.accelerator, self.dtype(dtype)
         if gemm.is_grouped:
             kind = cost.GROUPED_GEMM
-            times = [
-                rates.grouped_gemm_time_s(acc, name, gemm.groups, gemm.m, gemm.n, gemm.k, op)
-                for op in ("fwd", "dgrad", "wgrad")
-            ]
+            times = [rates.grouped_gemm_time_s(acc, name, gemm.groups, gemm.m, gemm.n, gemm.k, op) for op in PASSES]
         else:
             kind = cost.GEMM
             times = list(rates.linear_times_s(acc, name, gemm.m, gemm.k, gemm.n))
-        if self.measured is not None:
-            times = self.measured.products(gemm, name, single_kernel(self.run), times)
+        own = times if self.measured is None else self.measured.products(gemm, name, single_kernel(self.run), times)
+        if not gemm.is_grouped:  # the tables of hardware_db come behind the user's measurements
+            own = [
+                shapes.measured(acc, name, op, *as_multiplied(op, gemm.m, gemm.n, gemm.k), modelled)
+                if seconds is modelled
+                else seconds
+                for op, seconds, modelled in zip(PASSES, own, times, strict=True)
+            ]
         bits = "8" if self.accelerator.rates["gemm"].get(name, {}).get("peak", name) in ("fp8", "fp4") else "16"
-        forward, dgrad, wgrad = (self._pair(kind, self._in_situ(seconds, bits)) for seconds in times)
+        forward, dgrad, wgrad = (self._pair(kind, self._in_situ(seconds, bits)) for seconds in own)
         return forward, dgrad, wgrad
 
     def attention(self, shape: AttentionShape, run: Run) -> tuple[Pair, Pair]:

@@ -19,6 +19,7 @@ from primus_lint.measure.records import LAYERS, LAYOUT_OF_PASS
 from primus_lint.measure.store import Store, StoreError
 from primus_lint.measure.where import mentions
 from primus_lint.projection.interpolate import EXACT, Table, curve_at
+from primus_lint.projection.shapes import PASSES, as_multiplied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from primus_lint.projection.compute import AttentionShape
     from primus_lint.projection.placement import Group
     from primus_lint.projection.shapes import Gemm
-
-PASSES = ("fwd", "dgrad", "wgrad")
 
 
 def of(path: str, accelerator: Accelerator) -> Measured | None:
@@ -216,11 +215,6 @@ _ROWS: dict[str, Callable[..., list[Any]]] = {
     "attention": Measured.attention_rows,
     "memory": Measured.memory_rows,
 }
-
-
-def as_multiplied(op: str, m: Any, n: Any, k: Any) -> tuple[Any, Any, Any]:
-    """Dimensions of the product that a pass really multiplies (see `rates.linear_times_s`)."""
-    return {"fwd": (m, n, k), "dgrad": (m, k, n), "wgrad": (n, k, m)}[op]
 
 
 def _corrected(seconds: Seconds, ratio: Any) -> Seconds:

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from primus_lint.ir.run import MixtureOfExperts, Model, Parallel, Run
 
 
+PASSES = ("fwd", "dgrad", "wgrad")
+
+
+def as_multiplied(op: str, m: Any, n: Any, k: Any) -> tuple[Any, Any, Any]:
+    """Dimensions of the product that a pass really multiplies (see `rates.linear_times_s`)."""
+    return {"fwd": (m, n, k), "dgrad": (m, k, n), "wgrad": (n, k, m)}[op]
+
+
 class Gemm:
     """One matrix product. `groups` > 0: a grouped product of that many experts with `m` rows each."""
 
