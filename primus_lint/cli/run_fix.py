@@ -98,9 +98,16 @@ def weighed(result: FixResult) -> list[Tuned]:
     for kind, candidate in [("chosen", result.candidate), *(("other", other) for other in result.runners_up)]:
         if candidate is not None:
             peak, rate = candidate.ledger.worst_rank.device_high_bytes, candidate.projection.tokens_per_s_per_gpu
-            words = ", ".join(f"{key} {value}" for key, value in candidate.changes.items()) or "as it was"
+            words = said(candidate.changes) or "as it was"
             points.append(Tuned(kind, float(rate), int(peak), words))
     return points
+
+
+def said(changes: dict[str, Any]) -> str:
+    """Changed keys with their values as YAML writes them."""
+    from primus_lint.rules.engine import words
+
+    return ", ".join(f"{key} {words(value)}" for key, value in changes.items())
 
 
 def report(result: FixResult) -> None:
@@ -128,8 +135,7 @@ def report(result: FixResult) -> None:
             + ", ".join(f"{name} {number:,}" for name, number in removed)
         )
     for other in result.runners_up[:3]:
-        changes = ", ".join(f"{key} {value}" for key, value in other.changes.items())
-        say(f"  next: {other.iteration_s:.3f} s a step with {changes}")
+        say(f"  next: {other.iteration_s:.3f} s a step with {said(other.changes) or 'nothing changed'}")
 
 
 def _compare(before: Subject, after: Subject) -> None:

@@ -16,7 +16,7 @@ from primus_lint import resources
 @click.option("--version", "version", help="With --from-primus: the name of the snapshot.")
 @click.option("--output", type=click.Path(), help="With --from-primus: where to write it.")
 def command(kind: str | None, from_primus: str | None, version: str | None, output: str | None) -> None:
-    """Print a JSON Schema (KIND: report-v1, rule, settings, hardware), or snapshot the presets of a Primus checkout."""
+    """Print a JSON Schema (KIND: experiment, report, rule, settings, hardware), or snapshot the presets of a Primus checkout."""
     if from_primus is not None:
         from primus_lint.readers.snapshot import write_snapshot
 
@@ -30,6 +30,7 @@ def command(kind: str | None, from_primus: str | None, version: str | None, outp
     if kind is None:
         click.echo("\n".join(kinds))
         return
+    kind = {"experiment": "primus-experiment", "report": "report-v1"}.get(kind, kind)
     if kind not in kinds:
         raise click.UsageError(f"no schema {kind!r}; there are: {', '.join(kinds)}")
     with open(os.path.join(folder, kind + ".json"), encoding="utf-8") as file:

@@ -1,7 +1,7 @@
 """hardware_db as one dictionary: parsed YAML in base units (bytes, seconds, FLOP/s), rates and curves resolved.
 
-A wheel carries the result twice in `_data`: `hardware.json`, what checks and projections read, and `hardware_full.json`
-with facts and fit errors for people. A checkout compiles it in memory whenever a file of hardware_db is newer than the
+A wheel carries the result twice in `_data`: `hardware.txt`, what checks and projections read, one line of JSON an
+accelerator and node so that a check parses its own, and `hardware_full.json` with facts and fit errors for people. A checkout compiles it in memory whenever a file of hardware_db is newer than the
 compiled copy.
 """
 
@@ -22,19 +22,42 @@ BASE_UNITS = {
     "B": "B", "GB": "B", "GiB": "B", "GB/s": "B/s", "TB/s": "B/s", "TFLOP/s": "FLOP/s", "us": "s", "W": "W", "share": "share",
     "count": "count",
 }  # fmt: skip
-NAME, FULL_NAME = "hardware.json", "hardware_full.json"
+NAME, FULL_NAME = "hardware.txt", "hardware_full.json"
+BY_LINE = ("accelerators", "nodes")  # parts of which a check needs an entry or two
 FOR_PEOPLE = frozenset({"facts", "rows", "held", "mape", "bias", "kind", "source", "sources"})
 
 
 def write_compiled(folder: str) -> None:
     """Write both files into `folder`."""
     full = compile_db(resources.data_root("hardware_db"))
-    for name, data in ((NAME, _lean(full)), (FULL_NAME, full)):
+    for name, text in ((NAME, _by_line(_lean(full))), (FULL_NAME, json.dumps(full, separators=(",", ":")))):
         path = os.path.join(folder, name)
         part = f"{path}.{os.getpid()}"  # a reader never sees half of it
         with open(part, "w", encoding="utf-8") as file:
-            json.dump(data, file, separators=(",", ":"))
+            file.write(text)
         os.replace(part, path)
+
+
+def _by_line(data: dict[str, Any]) -> str:
+    """Lines "part TAB name TAB JSON" of the parts in BY_LINE, then one line with the rest."""
+    lines = [
+        f"{part}\t{name}\t{json.dumps(value, separators=(',', ':'))}"
+        for part in BY_LINE
+        for name, value in data[part].items()
+    ]
+    rest = {part: value for part, value in data.items() if part not in BY_LINE}
+    return "\n".join([*lines, f"\t\t{json.dumps(rest, separators=(',', ':'))}"]) + "\n"
+
+
+def from_lines(text: str) -> dict[str, Any]:
+    """The dictionary of `_by_line`, with entries that are parsed when they are asked for."""
+    from primus_lint.lines import Lines
+
+    parts: dict[str, dict[str, str]] = {part: {} for part in (*BY_LINE, "")}
+    for line in text.splitlines():
+        part, name, value = line.split("\t", 2)
+        parts[part][name] = value
+    return {**{part: Lines(parts[part]) for part in BY_LINE}, **json.loads(parts[""][""])}
 
 
 def _lean(node: Any) -> Any:
@@ -52,8 +75,8 @@ def load(full: bool = False) -> dict[str, Any]:
     path = resources.compiled(FULL_NAME if full else NAME)
     if os.path.isfile(path) and not (resources.is_checkout() and _stale(os.path.getmtime(path))):
         with open(path, encoding="utf-8") as file:
-            loaded: dict[str, Any] = json.load(file)
-        return loaded
+            text = file.read()
+        return json.loads(text) if full else from_lines(text)
     compiled = compile_db(resources.data_root("hardware_db"))
     with contextlib.suppress(OSError):  # a checkout that cannot be written compiles again next time
         write_compiled(resources.DATA)

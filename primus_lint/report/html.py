@@ -172,7 +172,7 @@ def _title(finding: Finding) -> str:
 
 def _tail(finding: Finding, checked: Checked, report: Report) -> str:
     out = [f'<p class="small dim">{escape(note)}</p>' for note in finding.notes]
-    if finding.confidence != "certain":
+    if finding.confidence == "estimate":
         out.append(f'<p class="small dim">confidence: {finding.confidence}</p>')
     for fix in finding.fixes:
         out.append(f'<p class="small"><b>fix ({escape(fix.safety)})</b>: {escape(fix.title)}</p>')

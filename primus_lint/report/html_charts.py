@@ -175,7 +175,7 @@ def front(points: list[Tuned], capacity: int | None) -> str:
     """Tuned recipes as points: tokens/s over peak memory, with the recipe as it was and the device's limit."""
     if not points:
         return ""
-    width, height, left, bottom = 640, 240, 8, 8
+    width, height, left, bottom = 640, 250, 56, 24
     sizes = [point.device_high_bytes for point in points] + ([capacity] if capacity else [])
     rates = [point.tokens_per_s_per_gpu for point in points]
     low_x, most_x = _range(sizes)
@@ -196,6 +196,11 @@ def front(points: list[Tuned], capacity: int | None) -> str:
             f"{gib(point.device_high_bytes)}</title></circle>"
         )
     axis = f'<path d="M{left} 8V{height - bottom}H{width - 12}" fill="none" stroke="currentColor" opacity=".5"/>'
+    text = '<text x="{:.0f}" y="{:.0f}" text-anchor="{}" font-size="11" fill="currentColor" opacity=".7">{}</text>'
+    names = [text.format(left - 6, y(rate) + 4, "end", f"{rate:,.0f}") for rate in (min(rates), max(rates))]
+    ends = {min(sizes): "start", max(sizes): "end"}
+    names += [text.format(x(size), height - 6, anchor, gib(size)) for size, anchor in ends.items()]
+    axis += "".join(names)
     limit = ""
     if capacity:
         limit = f'<path d="M{x(capacity):.1f} 8V{height - bottom}" stroke="var(--over)" stroke-width="2"/>'

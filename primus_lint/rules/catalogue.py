@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint import resources
+from primus_lint.lines import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,28 +100,13 @@ WORDING = frozenset(
 )  # fmt: skip
 
 
-class Wordings(dict[str, dict[str, Any]]):
-    """Code -> what a finding of the rule is worded from; a rule is parsed when it is asked for."""
-
-    def __init__(self, lines: dict[str, str]) -> None:
-        super().__init__()
-        self.lines = lines
-
-    def __missing__(self, code: str) -> dict[str, Any]:
-        self[code] = json.loads(self.lines[code])
-        return self[code]
-
-    def get(self, code: str, default: Any = None) -> Any:
-        return self[code] if code in self.lines else default
-
-
 @cache
 def facts() -> dict[str, dict[str, Any]]:
     """Code -> what a finding of the rule is worded from (`documents` has the rest). Only for look-ups by code."""
     if _own or not _fresh():
         return documents()
     with open(resources.compiled("rules_wording.txt"), encoding="utf-8") as file:
-        return Wordings(dict(line.split("\t", 1) for line in file))
+        return Lines(dict(line.split("\t", 1) for line in file))
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.lower.megatron.namespace import WRONG_KIND
-from primus_lint.rules import catalogue, expr
+from primus_lint.rules import catalogue
 from primus_lint.rules.finding import Change, Finding, Fix
 from primus_lint.rules.functions import FUNCTIONS
 
@@ -104,6 +104,8 @@ def _strength(key: str, lowered: Lowered) -> int:
 
 def evaluate(text: str, names: Any) -> Any:
     """The value of a catalogue expression. Raises one of UNDECIDED when it has none."""
+    from primus_lint.rules import expr  # only a finding that is worded needs it
+
     space: dict[str, Any] = {"v": names, **FUNCTIONS}
     return eval(compile(expr.scalar_source(expr.parse(text)), "<rule>", "eval"), space)
 

@@ -48,13 +48,13 @@ def in_profile(code: str, profile: str) -> bool:
 
 def unknown_patterns(settings: Settings) -> list[tuple[str, str, str]]:
     """(setting, pattern, the nearest name or "") for every pattern of the settings that selects no rule there is."""
-    from difflib import get_close_matches
-
     given = [(key, name) for key in ("select", "extend_select", "ignore") for name in getattr(settings, key)]
     given += [("severity", name) for name, _ in settings.severity]
     given += [("per-file-ignores", name) for _, names in settings.per_file_ignores for name in names]
     if not given:
         return []
+    from difflib import get_close_matches
+
     rules = catalogue.by_code().values()
     out = []
     for key, pattern in given:

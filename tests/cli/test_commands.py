@@ -115,3 +115,17 @@ def test_shipped_rules_pass_their_own_examples(lint: Any) -> None:
     result = lint("test-rules")
     assert result.exit_code == 0, result.output
     assert "0 failed" in result.output
+
+
+def test_the_schema_of_experiments_accepts_the_example_recipes_and_refuses_a_wrong_type(repo: Path, lint: Any) -> None:
+    import jsonschema
+    import yaml
+
+    schema = json.loads(lint("schema", "experiment").stdout)
+    for path in sorted((repo / "configs").glob("*.yaml")):
+        recipe = yaml.safe_load(path.read_text())
+        jsonschema.validate(recipe, schema)
+        recipe["modules"]["pre_trainer"]["overrides"]["train_iters"] = "eight"
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(recipe, schema)
+    assert lint("schema", "nothing").exit_code == 2

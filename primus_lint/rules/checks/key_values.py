@@ -24,6 +24,7 @@ EXTRA_CHOICES = {
         "Llama3Tokenizer", "Llama4Tokenizer", "MixtralTokenizer",
     ),
 }  # fmt: skip
+PLAIN = frozenset((*INTS, *FLOATS, *BOOLS))
 TYPED = ("megatron", "torchtitan", "maxtext", "megatron_bridge")
 CONVERTS = ("maxtext", "nemo_automodel")  # these turn a text that is a number into the number
 
@@ -166,10 +167,11 @@ def _by_raw(subject: Subject, rule: dict[str, Any], wanted: Any, message: Any) -
 
 
 def _problem(subject: Subject, key: str, value: Value) -> str:
-    item, wanted = value.value, kind(subject, key)
-    converts = subject.section.framework in CONVERTS  # "2", "yes" and true for 1 become what the key wants
-    if item is None or wanted not in (*INTS, *FLOATS, *BOOLS):
+    item = value.value
+    wanted = "" if item is None else kind(subject, key)
+    if wanted not in PLAIN:
         return ""
+    converts = subject.section.framework in CONVERTS  # "2", "yes" and true for 1 become what the key wants
     if isinstance(item, list):
         return f"takes one value, not the list {shown(item)}" if item and not _takes_list(subject, key) else ""
     if isinstance(item, dict):
