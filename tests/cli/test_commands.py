@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 OOM = "configs/oom-llama3.1_70B.yaml"
 CLEAN = "configs/clean-llama3.1_8B.yaml"
 
