@@ -15,8 +15,8 @@ CONNECT_S = 30
 
 
 def on_cluster(paths: list[str], values: dict[str, Any], address: str) -> Iterator[dict[str, Any]]:
-    """The outcomes of `job.tune_file` in the order of the paths, which become absolute. Raises UsageError without the extra or a scheduler; a file
-    whose worker is lost has an error."""
+    """The outcomes of `job.tune_file` in the order of the paths, which become absolute; a file whose worker is lost has an
+    error. Raises UsageError without the extra or a scheduler."""
     import os
 
     from primus_lint.cli.common import UsageError
