@@ -47,6 +47,7 @@ def command(file: str, form: str, **values: Any) -> None:
 
 
 def _show(subject: Subject) -> None:
+    from primus_lint.ledger.walk import peak_words
     from primus_lint.units import gib
 
     if not subject.modelled:
@@ -68,11 +69,14 @@ def _show(subject: Subject) -> None:
             bar = "".join(sign * round(BAR * rank.total(group) / capacity) for sign, group in groups)
             band = f"{gib(rank.device_low_bytes)} to {gib(rank.device_high_bytes)}"
             over = "  OVER" if rank.device_low_bytes > capacity else ""
+            if not over and accelerator is not None and rank.device_high_bytes > capacity:
+                over = "  MAY BE OVER"
             label = f"{rank.pp_rank}" + ("" if rank.dp == "all" else f" {rank.dp} dp rank")
             click.echo(f"  rank {label:16}|{bar[: BAR + 12]:{BAR}}| {band}{over}")
         click.echo("  # states  = persistent  + activations  - transients")
         worst = ledger.worst_rank
-        click.echo(f"items of pipeline rank {worst.pp_rank}")
+        most = worst.peak_moment if subject.run is None else peak_words(subject.run, worst)
+        click.echo(f"items of pipeline rank {worst.pp_rank}, most at: {most}")
         for item_name, item in worst.items.items():
             if item.bytes:
                 click.echo(f"  {item_name:34}{gib(item.bytes):>12}  {item.formula}")

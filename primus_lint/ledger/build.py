@@ -239,7 +239,7 @@ class _Parts:
             items.update(host.loader_items(sizes, chunks))
             if checkpoint.saves(sizes.run):
                 items.update(checkpoint.host_items(sizes, stage, state, owned))
-        device.outside(sizes, memory, self.accelerator, self.groups, highest)
+        device.outside(sizes, memory, self.accelerator, self.groups, highest, stage)
         return memory
 
     def activation_items(

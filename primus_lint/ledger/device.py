@@ -6,12 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum, round_up, where
+from primus_lint.ledger import primus
 from primus_lint.ledger.result import DEVICE, Item
 
 if TYPE_CHECKING:
     from primus_lint.hardware import Accelerator
     from primus_lint.ledger.result import RankMemory
     from primus_lint.ledger.sizes import Sizes
+    from primus_lint.ledger.states import Stage
 
 
 def runtime_accelerator(sizes: Sizes, given: Accelerator | None) -> Accelerator:
@@ -84,7 +86,9 @@ def user_buffer_bytes(sizes: Sizes) -> Any:
     return on * sizes.S * sizes.h * (gathers * wide + scatters * sizes.act)
 
 
-def outside(sizes: Sizes, memory: RankMemory, accelerator: Accelerator, groups: Any, allocated: Any) -> None:
+def outside(
+    sizes: Sizes, memory: RankMemory, accelerator: Accelerator, groups: Any, allocated: Any, stage: Stage
+) -> None:
     """Add the items outside PyTorch and the band of the device bytes, from what is `allocated` at the peak."""
     from primus_lint.hardware.runtime import runtime_bytes
 
@@ -102,5 +106,12 @@ def outside(sizes: Sizes, memory: RankMemory, accelerator: Accelerator, groups: 
     user = user_buffer_bytes(sizes)
     if sizes.run.kernels.tp_comm_overlap is not False:
         memory.items["TE user buffers"] = Item(user, DEVICE, "buffers of tp_comm_overlap", {}, "TE initialize_ub")
-    memory.device_low_bytes = allocated + total_low + deepep + user
-    memory.device_high_bytes = memory.peak_reserved_bytes + total_high + deepep + user
+    own = 0
+    for name, size in (
+        ("MegaMoE heap", primus.mega_moe_heap_bytes(sizes)), ("SDMA gather buffers", primus.sdma_bytes(sizes, stage))
+    ):  # fmt: skip
+        if not isinstance(size, int) or size:
+            memory.items[name] = Item(size, DEVICE, "outside PyTorch's allocator", {}, "Primus, Primus-Turbo")
+        own = own + size
+    memory.device_low_bytes = allocated + total_low + deepep + user + own
+    memory.device_high_bytes = memory.peak_reserved_bytes + total_high + deepep + user + own

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.formula import as_int
 from primus_lint.ledger.muon import MUON, muon_elements
+from primus_lint.ledger.primus import variable
 from primus_lint.ledger.result import HOST, STATIC, Item
 
 if TYPE_CHECKING:
@@ -36,13 +37,15 @@ def state_bytes(sizes: Sizes) -> StateBytes:
     """Bytes of optimizer state per owned parameter element.
 
     Parameters in fp32 are their own main copy. With the precision-aware optimizer and fp32 main parameters TE keeps a
-    2-byte remainder beside the bf16 parameter instead of a copy. Offloading to the host keeps everything in fp32.
+    2-byte remainder beside the bf16 parameter instead of a copy. Offloading to the host keeps everything in fp32, and so
+    does PyTorch's own Adam, which Primus takes for `PRIMUS_TORCH_OPTIM=1`.
     """
     run = sizes.run
     optimizer = run.optimizer
     main = 0 if run.precision.params_dtype == "fp32" else 4
     first, second = 4, 4
-    if optimizer.precision_aware and not optimizer.cpu_offload:
+    torch_adam = run.framework == "primus-megatron" and variable(run, "PRIMUS_TORCH_OPTIM") == "1"
+    if optimizer.precision_aware and not optimizer.cpu_offload and not torch_adam:
         if run.precision.params_dtype != "fp32":
             remainders = run.args.get("store_param_remainders")
             if optimizer.main_params_dtype == "fp32":
@@ -85,6 +88,8 @@ def items(sizes: Sizes, state: StateBytes, stage: Stage, dense: Any, expert: Any
     parts = [("main parameters", state.main), ("moment 1", state.exp_avg), ("moment 2", state.exp_avg_sq)]
     if run.optimizer.sharding == "fsdp2" and run.args.get("use_fsdp2_bf16_master_weight_optimizer"):
         parts.append(("gradient twins", 4))
+    if run.args.get("patch_zero_bubble") and run.args.get("enable_optimizer_post_validation"):
+        parts.append(("roll-back copies", 12))  # of parameter and moments, in fp32
     for name, each in parts:
         if each:
             numbers = {"dense": dense, "expert": expert, "each": each, "away": away}

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import maximum, round_up, where
+from primus_lint.formula import ceil_div, maximum, round_up, where
 from primus_lint.ledger import weight_copies
 from primus_lint.ledger.activations.attention import backend
 from primus_lint.ledger.activations.experts import received, rows
+from primus_lint.ledger.activations.kind import recipe
 from primus_lint.ledger.activations.router import logit_bytes
 from primus_lint.ledger.architecture import architecture
 
@@ -70,6 +71,25 @@ def workspaces(sizes: Sizes, moe: bool, loss: bool) -> dict[str, tuple[Any, str]
         one = torch_workspace_bytes(sizes)
         out["torch workspaces"] = (THREADS * one, f"{THREADS} threads x {one:,} B")
     return out
+
+
+def mx_workspace_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
+    """What TransformerEngine's workspace for MXFP8 products on gfx950 (HipKittens) has beyond its 64 MiB: it grows to the
+    largest product, scales of both operands and a copy of one in another layout (byte-accounting-amd.md section 3)."""
+    run = sizes.run
+    arch = architecture(run.target.gpu, run.kernels.vendor)
+    if arch != "gfx950" or recipe(run) != "mxfp8" or run.kernels.turbo_gemm or run.kernels.implementation == "local":
+        return 0
+    h, kv = sizes.h, sizes.kq * sizes.d
+    shapes = [(h, sizes.Aq * sizes.d + 2 * kv), (sizes.Aq * sizes.dv, h)]
+    if any(not run.model.is_moe_layer(layer) for chunk in chunks for layer in chunk.layers):
+        shapes += [(h, sizes.fc1 * (sizes.f // sizes.tp)), (sizes.f // sizes.tp, h)]
+    most: Any = 0
+    for inputs, outputs in shapes:
+        copied = maximum(sizes.S * inputs, maximum(sizes.S * outputs, inputs * outputs))
+        scales = 4 * (ceil_div(sizes.S, 128) * (inputs + outputs) + ceil_div(inputs, 128) * outputs)
+        most = maximum(most, round_up(scales, 256) + copied * 103 // 100)
+    return maximum(most - te_workspace_bytes(sizes), 0)
 
 
 def rope_table_bytes(sizes: Sizes) -> Any:
@@ -140,6 +160,8 @@ def dummy_gradient_bytes(sizes: Sizes, segments: list[list[Segment]]) -> Any:
     for chunk in segments:
         for segment in chunk:
             for param in segment.params:
+                if param.name.startswith("experts.weight"):
+                    continue  # the legacy kernel does not accumulate in place
                 if param.gemm or param.name == "output_layer.weight":
                     shapes[param.name.rpartition("experts.")[2] + str(param.expert)] = param.numel
     seen: list[Any] = []
@@ -184,6 +206,7 @@ def persistent(sizes: Sizes, chunks: tuple[Chunk, ...], segments: list[list[Segm
         retained_input_bytes(sizes, chunks), "2 x tokens x hidden per chunk that receives its input",
     )  # fmt: skip
     out["dummy weight gradients"] = (dummy_gradient_bytes(sizes, segments), "one per distinct weight shape")
+    out["HipKittens workspace"] = (mx_workspace_bytes(sizes, chunks), "grown to the largest MXFP8 product")
     out["FP8 weight copies"] = (weight_copies.kept_bytes(sizes, chunks), "FP8 copies of the GEMM weights")
     out["small tensors"] = (SMALL_BYTES, "counters, scales, seeds")
     return {name: value for name, value in out.items() if not (isinstance(value[0], int) and value[0] == 0)}

@@ -63,7 +63,7 @@ def gathered_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any
     """Whole units during a backward: the weights in use, the next ones that are being gathered, the gradient of the
     unit in use, and that of the unit before, which is still being reduced.
 
-    Units are the transformer layers, and embedding and output layer of their own.
+    Units are the transformer layers, and embedding and output layer of their own. Primus can gather weights in FP8.
     """
     if not gathers_weights(sizes):
         return 0
@@ -82,7 +82,8 @@ def gathered_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any
             if segment.name in ("embedding", "output layer"):
                 ends = maximum(ends, segment.params[0].numel)
     in_use = maximum(largest, ends)
-    return (2 * in_use + 2 * largest) * sizes.act
+    gathered = 1 if run.args.get("use_fsdp2_fp8_all_gather") else sizes.act
+    return (in_use + largest) * gathered + (in_use + largest) * sizes.act
 
 
 def coming_gradients_bytes(sizes: Sizes, stored: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.formula import ceil_div, maximum, minimum
 from primus_lint.ledger.activations.attention import flydsl
 from primus_lint.ledger.activations.experts import rows
+from primus_lint.ledger.activations.kind import recipe
 from primus_lint.ledger.architecture import architecture
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def backward_bytes(sizes: Sizes, kind: Kind, mlp_kept: Any) -> Any:
     MLP first: the incoming gradient; then either its gathered copy with the gradient of fc2's input, or, once fc2's
     input is gone, the gradient of fc1's output. A mixture of experts has both sides of the reverse dispatch. By the
     time of the attention the MLP's kept tensors (`mlp_kept`) are gone: gradients of output, q, k, v and the kernel's
-    scratch. Without fused gradient accumulation one weight gradient exists besides.
+    scratch. Weight gradients that are not added in place exist besides.
     """
     act, S, T, h = sizes.act, sizes.S, sizes.T, sizes.h
     gathered = S * h * act
@@ -33,16 +34,35 @@ def backward_bytes(sizes: Sizes, kind: Kind, mlp_kept: Any) -> Any:
         g = sizes.g // sizes.etp
         routed = rows(sizes) * act
         inner = maximum(2 * routed * h, maximum(routed * (h + g), routed * g * sizes.fc1))
-        weight = sizes.fc1 * g * h * act
     else:
         elements = S * (sizes.f // sizes.tp) * act
         inner = maximum(gathered + elements, elements * sizes.fc1)
-        weight = sizes.fc1 * (sizes.f // sizes.tp) * h * act
     qk, kv = head_dimensions(sizes)
     attention = gathered + S * (2 * sizes.Aq * qk + sizes.Aq * sizes.dv + kv * (qk + sizes.dv)) * act
     attention = attention + attention_workspace(sizes)
     out = T * h * act + maximum(inner, attention - mlp_kept) + gemm_workspace(sizes)
-    return out if sizes.run.optimizer.gradient_accumulation_fusion else out + weight
+    return out + weight_gradient_bytes(sizes, kind)
+
+
+def weight_gradient_bytes(sizes: Sizes, kind: Kind) -> Any:
+    """The largest weight gradient of a layer that is made before it is added to the buffer.
+
+    Nothing where the product accumulates in place. Turbo's FP8 products do so for per-tensor scaling alone, the legacy
+    experts never; grouped products make the gradients of all local experts at once.
+    """
+    run = sizes.run
+    moe = run.model.moe
+    if kind.moe:
+        assert moe is not None
+        at_once = sizes.local_experts if moe.grouped_gemm and run.kernels.implementation != "local" else 1
+        weight = at_once * sizes.fc1 * (sizes.g // sizes.etp) * (moe.latent_size or sizes.h) * sizes.act
+        legacy, turbo = moe.grouped_gemm and moe.legacy_grouped_gemm, run.kernels.turbo_grouped_gemm
+    else:
+        weight = sizes.fc1 * (sizes.f // sizes.tp) * sizes.h * sizes.act
+        legacy, turbo = False, run.kernels.turbo_gemm
+    blockwise = turbo and kind.low and recipe(run) not in ("delayed", "tensorwise")
+    fused = run.optimizer.gradient_accumulation_fusion and not legacy and not blockwise
+    return 0 * weight if fused else weight
 
 
 def head_dimensions(sizes: Sizes) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ RUN_ALONE = (
     "args",
     "memory",
     "throughput",
+    "amd",
     "derived",
     "primus",
     "worlds",

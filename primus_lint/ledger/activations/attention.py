@@ -68,7 +68,8 @@ def backend(sizes: Sizes) -> str:
     """The attention kernel that runs: "local", "unfused", "flash", "fused" or "turbo".
 
     TransformerEngine's choice for `auto`: flash-attention before Hopper, cuDNN's fused kernel from Hopper on, except
-    in deterministic runs on Blackwell, where the fused backward is refused. On ROCm the fused (CK) kernel.
+    in deterministic runs on Blackwell, where the fused backward is refused. On ROCm the fused (CK) kernel. Environment
+    variables (`NVTE_FLASH_ATTN`, `NVTE_FUSED_ATTN`) that switch kernels off count with `auto` alone.
     """
     run = sizes.run
     if run.kernels.implementation == "local":
@@ -79,6 +80,9 @@ def backend(sizes: Sizes) -> str:
     if asked != "auto":
         return "unfused" if asked == "local" else asked
     arch = architecture(run.target.gpu, run.kernels.vendor)
+    off = [kind for kind in ("FLASH", "FUSED") if _variable(run, f"NVTE_{kind}_ATTN") == "0"]
+    if off:  # what is left of the three
+        return "unfused" if len(off) == 2 else "fused" if off == ["FLASH"] else "flash"
     if arch == "sm80":
         return "flash"
     if arch == "sm100" and (

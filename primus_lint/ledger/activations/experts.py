@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import as_int, ceil_div, minimum, round_up, where
 from primus_lint.ledger.activations.kind import recipe
-from primus_lint.ledger.activations.quantize import quantized
+from primus_lint.ledger.activations.quantize import BLOCK, MX_BLOCK, quantized
 from primus_lint.ledger.activations.router import capacity_rows, logit_bytes
+from primus_lint.ledger.primus import variable
 
 if TYPE_CHECKING:
     from primus_lint.ledger.activations.kind import Kind
@@ -101,11 +102,15 @@ def experts(sizes: Sizes, kind: Kind) -> Tensors:
     stored = 1 if fused and run.kernels.fp8_input_store else act
     probs = 4 if turbo or run.kernels.turbo_deepep else logit_bytes(sizes, moe)
     out: Tensors = {
-        "experts.fc1_in": _grouped_input(sizes, low, padded, width),
+        "experts.fc1_in": _grouped_input(sizes, low, padded, width, turbo),
         "experts.fc1_out": padded * sizes.fc1 * g * stored,
         "experts.probs": padded * probs,
-        "experts.fc2_in": _grouped_input(sizes, low, padded, g),
+        "experts.fc2_in": _grouped_input(sizes, low, padded, g, turbo),
     }
+    eager = moe.legacy_grouped_gemm and variable(run, "TORCH_COMPILE_DISABLE") == "1"
+    if eager:  # else the product exists inside the compiled graph alone
+        out["experts.activated"] = padded * g * act
+        out["experts.product"] = padded * g * act
     if not fused and not moe.legacy_grouped_gemm:
         out["experts.product"] = padded * g * act
         if run.model.gated:
@@ -120,9 +125,19 @@ def experts(sizes: Sizes, kind: Kind) -> Tensors:
     return out
 
 
-def _grouped_input(sizes: Sizes, low: bool, total_rows: Any, columns: Any) -> Any:
-    """A grouped linear's input: one tensor, or one quantized tensor per local expert."""
+def _grouped_input(sizes: Sizes, low: bool, total_rows: Any, columns: Any, turbo: bool) -> Any:
+    """A grouped linear's input: one tensor, or one quantized tensor per local expert. Turbo allocates the worst padding of
+    every expert to 128 rows for blocks (and to 128 columns for mxfp8), and one tensor for per-tensor scaling."""
     if not low:
         return total_rows * columns * sizes.act
     local = sizes.local_experts
+    if turbo:
+        how = recipe(sizes.run)
+        blocks = total_rows + BLOCK * local
+        if how == "blockwise":
+            return blocks * columns + blocks * columns // MX_BLOCK
+        if how == "mxfp8":
+            elements = round_up(blocks, BLOCK) * round_up(columns, BLOCK)
+            return elements + elements // MX_BLOCK
+        return quantized(sizes, total_rows, columns)
     return local * quantized(sizes, total_rows // local, columns)

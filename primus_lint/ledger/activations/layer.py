@@ -13,6 +13,7 @@ from primus_lint.ledger.activations.norms import input_bytes, statistics_bytes
 from primus_lint.ledger.activations.recompute import selective
 from primus_lint.ledger.activations.router import router
 from primus_lint.ledger.activations.tensors import total
+from primus_lint.ledger.primus import mega_moe, mega_moe_tensors
 from primus_lint.ledger.weight_copies import pinned
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def mixture(sizes: Sizes, kind: Kind) -> Tensors:
     }
     out.update(shared_experts(sizes, kind))
     out.update(router(sizes))
+    if mega_moe(sizes.run):
+        out.update(mega_moe_tensors(sizes))
+        return out
     out.update(dispatch(sizes))
     out.update(experts(sizes, kind))
     return out

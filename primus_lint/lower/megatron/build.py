@@ -346,8 +346,8 @@ def _not_modelled(v: Namespace) -> tuple[str, ...]:
         out.append("CUDA graphs: their memory pools are not counted")
     if v.get("tensor_parallel_num_weight_shards"):
         out.append("weight sharding over tensor ranks (GTP): not accounted")
-    if v.get("use_turbo_mega_moe"):
-        out.append("MegaMoE: its pools are not accounted")
+    if v.get("offload") and v.get("offload_ops"):
+        out.append("Primus's own activation offloading (offload_ops): the account is without it")
     if v.get("enable_mhc_connections"):
         out.append("hyper-connections: not accounted")
     return tuple(out)
