@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import maximum
+from primus_lint.formula import maximum, where
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Kernels, MixtureOfExperts, Parallel, Run
@@ -235,13 +235,26 @@ def softmax(run: Run, scores: Any) -> Traffic:
     """Softmax and dropout between the two products of an unfused attention core, over `scores` values.
 
     One masked kernel reads and writes them once (backward: output and gradient in, gradient out), or a chain does
-    (scale, mask, upcast, softmax in fp32, downcast). Dropout reads and writes them and a mask of a byte.
+    (scale, mask, upcast, softmax in fp32, downcast; in fp32 scale, mask, softmax). Dropout reads and writes them and a mask of
+    a byte.
     """
-    fused = run.kernels.masked_softmax_fusion
-    forward, backward, launches = (4, 6, 1) if fused else (4 + 5 + 6 + 8 + 6, 6 + 12 + 6 + 4, 5)
+    size = ELEMENT_BYTES[run.precision.params_dtype]
+    chain = (4 + 5 + 6 + 8 + 6, 6 + 12 + 6 + 4, 5) if size == 2 else (8 + 9 + 8, 12 + 9 + 8, 3)
+    fused = softmax_fused(run)
+    forward, backward, launches = (where(fused, one, many) for one, many in zip((4, 6, 1), chain, strict=True))
     if run.model.attention_dropout > 0:
-        forward, backward, launches = forward + 5, backward + 5, launches + 1
+        forward, backward, launches = forward + 2 * size + 1, backward + 2 * size + 1, launches + 1
     return Traffic(forward * scores, backward * scores, launches, launches)
+
+
+def softmax_fused(run: Run) -> Any:
+    """Whether the masked softmax kernel takes these shapes: 16-bit scores, 16 < sequence <= 4096 in fours, and a multiple of
+    four matrices a rank; else Megatron falls back to single steps (Megatron-Core `FusedScaleMaskSoftmax`)."""
+    if not run.kernels.masked_softmax_fusion or run.precision.params_dtype == "fp32":
+        return False
+    matrices = run.batch.micro_batch_size * (run.model.num_attention_heads // run.parallel.tp)
+    length = run.batch.seq_length
+    return (matrices % 4 == 0) & (length > 16) & (length <= 4096) & (length % 4 == 0)
 
 
 def fp8_casts(run: Run, gemm: Gemm) -> Traffic:

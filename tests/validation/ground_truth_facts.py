@@ -83,7 +83,8 @@ SOURCES: dict[str, dict[str, Any]] = {
     "SimuMax": {"use_distributed_optimizer": True, "overlap_grad_reduce": False, "overlap_param_gather": False,
                 "sequence_parallel": True, "cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te",
                 "apply_rope_fusion": True},
-    "HF Ultra-Scale": {**APART, "sequence_parallel": True, "overlap_grad_reduce": True,
+    # nanotron: gradients in torch's DistributedDataParallel with its buckets of 25 MB, 12.5 M values of two bytes
+    "HF Ultra-Scale": {**APART, "ddp_bucket_size": 12_500_000, "sequence_parallel": True, "overlap_grad_reduce": True,
                        "accumulate_allreduce_grads_in_fp32": True, "apply_rope_fusion": True, **EAGER},
     "MosaicML": {**FSDP, "grad_reduce_in_bf16": True},
     # eager in 2024, compiled (rotation and activation are fused) in the asyncTP runs
@@ -135,7 +136,7 @@ ENVIRONMENTS: dict[str, dict[str, str]] = {"BigScience": {"CUDA_LAUNCH_BLOCKING"
 GPUS = {"H100 96GB HBM2e 500W": "h100-96gb", "A100": "a100-80gb", "A100-SXM4-80GB": "a100-80gb", "H800-80GB": "h800"}
 PRECISIONS = {
     "fp16": {"fp16": True}, "bf16": {"bf16": True}, "amp_bf16": {"bf16": True}, "te bf16": {"bf16": True},
-    "fp8": {"fp8": "hybrid", "fp8_recipe": "delayed"}, "fp8-cs": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
+    "fp8": {"fp8": "hybrid", "fp8_recipe": "delayed"}, "amp_fp8": {"fp8": "hybrid", "fp8_recipe": "delayed"}, "fp8-cs": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
     "mxfp8": {"fp8": "e4m3", "fp8_recipe": "mxfp8"}, "fp8-mx": {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
     "fp8 (block-scaled / subchannel variant)": {"fp8": "e4m3", "fp8_recipe": "blockwise"},
     "nvfp4": {"fp4": "e2m1"}, "bf16+fp8-hybrid": {"fp8": "hybrid"}, "bf16+fp8-e4m3": {"fp8": "e4m3"},

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import ground_truth_bridge, ground_truth_pilot
+from . import ground_truth_bridge, ground_truth_pax, ground_truth_pilot
 from .ground_truth_facts import (
     DEPTHS,
     ENVIRONMENTS,
@@ -92,7 +92,11 @@ def build(raw: dict[str, str]) -> Row:
     if args.get("position_embedding_type") == "learned_absolute" and "seq_length" in args:
         args["max_position_embeddings"] = args["seq_length"]  # the table of positions is a parameter
     _precision(raw, args, row)
-    if not (ground_truth_bridge.settle(raw, args) or ground_truth_pilot.settle(raw, args)):
+    if not (
+        ground_truth_pax.settle(raw, args)
+        or ground_truth_bridge.settle(raw, args)
+        or ground_truth_pilot.settle(raw, args)
+    ):
         _recompute(raw, args, row)
     _features(raw, args)
     gpus = raw["num_gpus"]
