@@ -190,14 +190,20 @@ def unfused(run: Run) -> bool:
 
 
 def unfused_core(context: Context, shape: AttentionShape) -> Block:
-    """Scores, softmax, weighted values: the whole square is computed and kept in memory (no causal saving)."""
+    """Scores, softmax, weighted values: the whole square is computed and kept in memory (no causal saving).
+
+    Heads whose rows are no multiple of 16 bytes start at odd addresses: their products miss the tensor cores and run at the
+    fp32 rate (NVIDIA, matrix multiplication background: operands aligned to 16 bytes).
+    """
     block = Block()
     rows = shape.batch * shape.heads * shape.seq_length * shape.share
     moved(context, block, traffic.softmax(context.run, rows * shape.seq_length))
     scores = shapes.Gemm("scores", rows, shape.seq_length, shape.key_dim, low_precision=False)
     values = shapes.Gemm("values", rows, shape.value_dim, shape.seq_length, low_precision=False)
+    size = traffic.ELEMENT_BYTES[context.run.precision.params_dtype]
+    aligned = context.device.accelerator.vendor != "nvidia" or shape.key_dim * size % 16 == 0
     for gemm in (scores, values):
-        forward, dgrad, wgrad = context.device.gemm(gemm, dtype_of(context, gemm))
+        forward, dgrad, wgrad = context.device.gemm(gemm, dtype_of(context, gemm) if aligned else "fp32")
         block.forward.add(cost.ATTENTION, forward)
         block.backward.add(cost.ATTENTION, dgrad)
         block.backward.add(cost.ATTENTION, wgrad)

@@ -62,3 +62,28 @@ def test_grids_agree_with_single_recipes() -> None:
         alone = traffic.softmax(replace(heads, batch=replace(heads.batch, micro_batch_size=int(size))), 1000)
         assert grid.forward_bytes[index] == pytest.approx(alone.forward_bytes)
         assert grid.forward_kernels[index] == alone.forward_kernels
+
+
+@pytest.mark.parametrize(("heads", "aligned"), ((96, True), (64, True), (128, False), (32, True)))
+def test_heads_off_16_bytes_run_at_the_fp32_rate(heads: int, aligned: bool) -> None:
+    """12,288 columns in 96, 64, 32 heads: 128, 192, 384 values each; 13,824 in 128 heads: 108, which is 216 bytes."""
+    from primus_lint.projection import compute
+    from primus_lint.projection.device import Device
+    from primus_lint.projection.layers import contexts
+    from primus_lint.projection.placement import place
+
+    from . import plain
+
+    one = recipe()
+    width = 13824 if not aligned else 12288
+    one = replace(
+        one, model=replace(one.model, num_attention_heads=heads, kv_channels=width // heads, num_query_groups=heads)
+    )
+    acc = plain.accelerator()
+    acc.peak_flops = {**acc.peak_flops, "fp32": plain.FLOPS / 16}
+    acc.rates = {**acc.rates, "gemm": {**acc.rates["gemm"], "fp32": {**acc.rates["gemm"]["bf16"], "peak": "fp32"}}}
+    device = Device(acc, plain.node(), one)
+    context = contexts(one, device, place(one.parallel, 8))[False]
+    seconds = compute.attention_core(context).forward.parts["attention"][0]
+    flops = 2 * 2 * 2048 * 2048 * (heads // 8) * (width // heads)  # scores and values, the whole square
+    assert seconds == pytest.approx(flops / (plain.FLOPS if aligned else plain.FLOPS / 16))

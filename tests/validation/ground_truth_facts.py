@@ -117,10 +117,11 @@ SEQUENCES = {"torchtitan asyncTP": 8192}
 # Start of the source's name -> accelerator -> the attention library that it ran, where it is older than the database's.
 # llm-foundry pinned flash-attn 1.0.3 in mid-2023 (setup.py), and 2 by the time of its H100 runs; Kwai's is of 2023. nanotron
 # calls flash_attn_varlen_func (2.5 in its benchmark's requirements); torchtitan and fms-fsdp call torch's
-# scaled_dot_product_attention, whose flash kernel is FlashAttention-2.
+# scaled_dot_product_attention, whose flash kernel is FlashAttention-2. InternEvo's installation and images name v1.0.5.
 FLASH_ATTENTION: dict[str, dict[str, str]] = {
     "MosaicML": {"A100-80GB": "1.0.3", "A100-40GB": "1.0.3", "H100-80GB": "2.3", "H100": "2.3"},
     "Kwai": {"H800-80GB": "2.3"},
+    "InternEvo": {"A100-80GB": "1.0.5"},
     "HF Ultra-Scale": {"H100-80GB": "2.5"},
     "torchtitan": {"H100 96GB HBM2e 500W": "2.5"},
     "fms-fsdp": {"H100": "2.3"},
