@@ -119,12 +119,21 @@ def report(result: FixResult) -> None:
     for text in result.messages:
         say(f"{path}: {text}")
     if not result.applied:
-        say(f"{path}: unchanged")
+        reasons = [proposal.reason for proposal in result.proposals if proposal.reason and proposal.result is not None]
+        say(f"{path}: unchanged{': ' if reasons else ''}{'; '.join(dict.fromkeys(reasons))}")
+        _certificate(result)
         return
     for title in result.applied:
         say(f"{path}: applied: {title}")
     for before, after in zip(result.before.subjects, result.after.subjects, strict=False):
         _compare(before, after)
+    _certificate(result)
+    for other in result.runners_up[:3]:
+        say(f"  next: {other.iteration_s:.3f} s a step with {said(other.changes) or 'nothing changed'}")
+
+
+def _certificate(result: FixResult) -> None:
+    """What the last search looked at, and what took the rest away."""
     certificate = result.certificate
     if certificate is not None:
         removed = sorted(certificate.removed.items(), key=lambda pair: -pair[1])[:6]
@@ -134,8 +143,6 @@ def report(result: FixResult) -> None:
             f"{certificate.rescored} rescored exactly; {certificate.statement()}; removed by "
             + ", ".join(f"{name} {number:,}" for name, number in removed)
         )
-    for other in result.runners_up[:3]:
-        say(f"  next: {other.iteration_s:.3f} s a step with {said(other.changes) or 'nothing changed'}")
 
 
 def _compare(before: Subject, after: Subject) -> None:
@@ -146,7 +153,7 @@ def _compare(before: Subject, after: Subject) -> None:
             return
         ledger, projection = subject.ledger, subject.projection
         if ledger is None:
-            say(f"  {name}: no memory account")
+            say(f"  {name}: no memory: {'; '.join(subject.no_memory)}")
             continue
         capacity = subject.accelerator.visible_hbm_bytes if subject.accelerator else None
         ranks = ", ".join(

@@ -121,7 +121,9 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     chosen = [c for c in best if c.changes and (broken or worth_it(subject, c, how))]
     if not chosen:
         gain = gain_of(subject, best[0])
-        proposal.reason = "no change is worth writing" + (f": the best gains {gain:.1%}" if gain is not None else "")
+        proposal.reason = "no change is worth writing"
+        if gain is not None:
+            proposal.reason += f": the best gains {gain:.1%}" if gain > 0 else ": nothing in the space is faster"
         return proposal
     proposal.candidates = chosen
     proposal.reason = "the fewest changes that fit" if minimal else TITLES[how.objective]

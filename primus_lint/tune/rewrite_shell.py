@@ -35,12 +35,22 @@ def rewrite_shell(changes: Iterable[Change], section: Section, document: Resolve
     assert document.source is not None and document.again is not None
     draft = Draft(document.source.text)
     now = document
-    for step in steps:
+    while steps:
+        step = next((step for step in steps if step.op != "insert" or _has_relative(step, section.name, now)), steps[0])
+        steps.remove(step)
         proved = _make(step, section.name, now, draft)
         if isinstance(proved, EditError):
             return proved
         now = proved
     return Edited(draft.text, draft.splices())
+
+
+def _has_relative(step: Step, name: str, now: ResolvedDocument) -> bool:
+    """Whether the script writes a flag beside which a new one belongs."""
+    section = _named(name, now)
+    return section is not None and any(
+        locate_origin(section, relative, now) is not None for relative in RELATIVES.get(step.key, ())
+    )
 
 
 def _make(step: Step, name: str, now: ResolvedDocument, draft: Draft) -> ResolvedDocument | EditError:

@@ -159,3 +159,11 @@ def test_a_computed_value_is_left_alone_and_said() -> None:
     text = LINES.replace("--micro-batch-size 2", "--micro-batch-size $((1 + 1))")
     result = edited(text, [Change("set", "micro_batch_size", 1)])
     assert not isinstance(result, Edited) and "--micro-batch-size" in result.message
+
+
+def test_new_flags_that_belong_together_stand_together() -> None:
+    changes = [Change("set", "overlap_param_gather", True), Change("set", "overlap_grad_reduce", True)]
+    text = LINES.replace("--sequence-parallel", "--use-distributed-optimizer")
+    result = edited(text, changes)
+    lines = "  --use-distributed-optimizer \\\n  --overlap-grad-reduce \\\n  --overlap-param-gather \\\n"
+    assert lines in result.text
