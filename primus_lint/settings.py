@@ -20,7 +20,7 @@ FILE_NAMES = ("primus-lint.toml", "pyproject.toml")
 FAIL_ON = ("error", "warning", "info", "never")
 PROFILES = ("legal", "recommended", "all")
 SEVERITIES = ("error", "warning", "info")
-_LISTS = ("select", "ignore", "extend-select", "rule-paths")
+_LISTS = ("select", "ignore", "extend-select", "rule-paths", "exclude")
 _CHOICES = {"fail-on": FAIL_ON, "profile": PROFILES}
 _TEXTS = ("required-version", "framework-version", "agent-url", "agent-model")
 _NUMBERS = ("gpu-hour-price",)
@@ -34,7 +34,7 @@ class Settings:
     globs and rule paths start at `root`, its folder. Unset choices are None, unset lists empty."""
 
     __slots__ = (
-        "_matchers", "agent_model", "agent_url", "extend_select", "fail_on", "framework_version", "gpu_hour_price",
+        "_matchers", "agent_model", "agent_url", "exclude", "extend_select", "fail_on", "framework_version", "gpu_hour_price",
         "ignore", "path", "per_file_ignores", "problems", "profile", "required_version", "root", "rule_paths", "select",
         "severity", "targets",
     )  # fmt: skip
@@ -46,6 +46,7 @@ class Settings:
         self.ignore: tuple[str, ...] = ()
         self.extend_select: tuple[str, ...] = ()
         self.rule_paths: tuple[str, ...] = ()
+        self.exclude: tuple[str, ...] = ()
         self.per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
         self.severity: tuple[tuple[str, str], ...] = ()
         self.targets: tuple[tuple[str, dict[str, Any]], ...] = ()
@@ -66,6 +67,10 @@ class Settings:
             matcher = self._matchers[pattern] = re.compile(glob_regex(pattern)).fullmatch
         relative = os.path.relpath(os.path.abspath(path), self.root or ".").replace(os.sep, "/")
         return matcher(relative) is not None
+
+    def excludes(self, path: str) -> bool:
+        """Whether a file is left out of runs over folders and of hooks."""
+        return any(self.matches(pattern, path) for pattern in self.exclude)
 
     def ignored_in(self, path: str) -> tuple[str, ...]:
         """Rule patterns that `per-file-ignores` switches off in a file."""

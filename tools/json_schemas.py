@@ -148,6 +148,10 @@ def settings_schema() -> dict[str, Any]:
             },
             "profile": {"enum": ["legal", "recommended", "all"], "default": "recommended"},
             "fail-on": {"enum": ["error", "warning", "info", "never"], "default": "error"},
+            "exclude": {
+                **texts,
+                "description": "globs of files that runs over folders and hooks leave out; a file named alone is checked",
+            },
             "rule-paths": {**texts, "description": "folders with rules of your own, relative to this file"},
             "required-version": {"type": "string", "description": "a version of primus-lint, or a range: >=0.2, <1"},
             "framework-version": {"type": "string", "description": "a Megatron commit or release, or a Primus release"},

@@ -105,11 +105,14 @@ def check_all(files: tuple[str, ...], options: Options, values: dict[str, Any]) 
             continue
         settings = common.settings_for(source.path, values.get("config"), bool(values.get("isolated")), overrides)
         could_not |= not common.settings_problems(settings, shown)
+        if (not alone or values.get("hook")) and settings.excludes(source.path):
+            continue
         item = check_source(source, options, settings)
         if not item.is_recipe and not item.unreadable:
             if not alone or values.get("hook"):
                 continue
-            say(f"primus-lint: {path}: not a training recipe that primus-lint reads")
+            if not item.findings:  # else they say why it cannot be read
+                say(f"primus-lint: {path}: not a training recipe that primus-lint reads")
             could_not = True
         checked.append(item)
     if len(checked) > 1:
@@ -137,8 +140,11 @@ def write_reports(report: Report, values: dict[str, Any]) -> None:
         if to_file is None:
             sys.stdout.write(writable(text.getvalue(), sys.stdout.encoding))
         else:
-            with open(to_file, "w", encoding="utf-8") as file:
-                file.write(writable(text.getvalue()))
+            try:
+                with open(to_file, "w", encoding="utf-8") as file:
+                    file.write(writable(text.getvalue()))
+            except OSError as error:
+                raise UsageError(f"--output {to_file} cannot be written: {error.strerror or error}") from None
 
 
 def writable(text: str, encoding: str | None = "utf-8") -> str:

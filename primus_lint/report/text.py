@@ -57,9 +57,10 @@ def write_file(out: TextIO, checked: Checked, findings: list[Finding], style: St
         write_finding(out, finding, checked, style)
         out.write("\n")
     if not quiet:
-        for line in summary_lines(checked):
+        lines = summary_lines(checked)
+        for line in lines:
             out.write(f"{style('bold', checked.path)}: {line}\n")
-        if findings or checked.subjects:
+        if lines:
             out.write("\n")
 
 

@@ -46,14 +46,20 @@ _own: tuple[str, ...] = ()  # folders of the user's own rules (`rule-paths`)
 
 
 def use_rule_paths(folders: tuple[str, ...]) -> None:
-    """Add the rules of more folders to the shipped ones, from now on. Raises RuleError for a malformed rule."""
+    """Add the rules of more folders to the shipped ones, from now on. Raises RuleError for a malformed rule and for a
+    check in code that is not there."""
     global _own
     if folders == _own:
         return
     _own = folders
     for function in (entries, facts, documents, codes_by_name, by_code, applicable):
         function.cache_clear()
-    entries()
+    own = [entry.check for entry in entries() if entry.code[0] == "Z" and entry.check is not None]
+    if own:
+        from primus_lint.rules.judge import check_function
+
+        for check in own:
+            check_function(check)
 
 
 @cache

@@ -11,6 +11,8 @@ from primus_lint.rules.locate import locate
 from primus_lint.rules.verify import keep_working_fixes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from primus_lint.pipeline import Checked, Subject
     from primus_lint.readers.document import LocatedProblem
     from primus_lint.settings import Settings
@@ -96,7 +98,11 @@ def of_problem(problem: LocatedProblem) -> Finding:
         catalogue=tuple(rule["catalogue"]) if rule else (),
         keys=(str(problem.key_path[-1]),) if problem.key_path else (),
         place=Place(problem.path, problem.line, problem.column, problem.span),
-        related=tuple(Place(path, line, column, None, text) for path, line, column, text in problem.related),
+        related=tuple(
+            Place(path, line, column, None, text)
+            for path, line, column, text in problem.related
+            if (path, line, column) != (problem.path, problem.line, problem.column)
+        ),
     )
     finding.key_path = problem.key_path
     return finding
@@ -114,17 +120,43 @@ def findings_of(subject: Subject) -> list[Finding]:
             continue
         if module in ("memory", "throughput", "derived") and not subject.computable:
             continue
-        if entry.severity != "error" and subject.wanted is not None and not subject.wanted(entry):
+        if subject.wanted is not None and not subject.wanted(entry):
             continue
         found += run_check(entry, subject)
     return found
 
 
+def check_function(check: str) -> Callable[..., Any]:
+    """`module:function` of `rules/checks/`, or of a module that an installed package offers under that name in the entry
+    point group `primus_lint.checks`. Raises RuleError."""
+    module_name, _, function_name = check.partition(":")
+    try:
+        module = importlib.import_module(f"primus_lint.rules.checks.{module_name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"primus_lint.rules.checks.{module_name}":
+            raise
+        module = _offered(module_name)
+    function: Callable[..., Any] | None = getattr(module, function_name, None)
+    if function is None:
+        from primus_lint.rules.compile import RuleError
+
+        raise RuleError(f"check: {check!r} names no function that is there (entry point group primus_lint.checks)")
+    return function
+
+
+def _offered(name: str) -> Any:
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group="primus_lint.checks"):
+        if point.name == name:
+            return point.load()
+    return None
+
+
 def run_check(entry: catalogue.Entry, subject: Subject) -> list[Finding]:
     """Run one check in code. Its parameters name the passes that it needs; a pass nobody names is not computed."""
     assert entry.check is not None
-    module_name, _, function_name = entry.check.partition(":")
-    function = getattr(importlib.import_module(f"primus_lint.rules.checks.{module_name}"), function_name)
+    function = check_function(entry.check)
     wanted = function.__code__.co_varnames[: function.__code__.co_argcount]
     passes: dict[str, Any] = {}
     for name in wanted:
