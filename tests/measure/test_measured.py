@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from primus_lint.measure.plan import layer_shape
 from primus_lint.measure.records import Measurement
 from primus_lint.measure.store import CalibrationRun, Store
 from primus_lint.projection import Projection, project
+from primus_lint.projection.calibrate import Lesson, learn
 from primus_lint.projection.device import Device
 from primus_lint.projection.layers import contexts, layer
 from primus_lint.projection.placement import place
@@ -200,15 +202,16 @@ def test_calibration_factors_of_the_framework_hold(fill: Fill) -> None:
     before = projected(recipe)
 
     def calibration(label: str, framework: str, ratio: float) -> CalibrationRun:
-        return CalibrationRun("h100", framework, label, ratio, 1.0, 1.0, {"compute": 1.0}, "2026-08-01")
+        return CalibrationRun("h100", framework, label, ratio, 1.0, 1.0, {"compute": 1.0, "gemm": 1.0}, "2026-08-01")
 
     fill(
         runs=(calibration("a", "megatron", 1.1), calibration("b", "megatron", 1.2), calibration("c", "torchtitan", 3.0))
     )
     after = projected(recipe)
     assert after.source == "mixed"
-    # spreads of devices and of runs are the same, so that two runs of pure compute count for two thirds
-    factor = (1.1 * 1.2) ** (1 / 3)
+    lessons = [Lesson(math.log(ratio), {"compute": 1.0, "gemm": 1.0}) for ratio in (1.1, 1.2)]
+    factor = learn(lessons)["gemm"]
+    assert 1.05 < factor < 1.15  # between nothing and what the two say
     assert after.breakdown_s["gemm"] == pytest.approx(factor * before.breakdown_s["gemm"])
     assert project(recipe, accelerator("h100"), factors={}).iteration_s == before.iteration_s  # type: ignore[union-attr]
 
