@@ -11,6 +11,7 @@ from primus_lint.ledger import (
     device,
     host,
     later,
+    lora,
     optimizer,
     peak,
     persistent,
@@ -59,8 +60,7 @@ def abstain(run: Run) -> tuple[str, ...]:
         reasons.append(f"{run.model.kind} models are not modelled")
     if run.model.vocab_size is None:
         reasons.append("the vocabulary size is not known: give it with --set vocab_size=N")
-    if run.args.get("lora.enabled"):
-        reasons.append("LoRA adapters are not modelled")
+    reasons += lora.abstain(run)
     if run.parallel.stages is None:
         reasons.append("the pipeline split is illegal")
     if run.parallel.dp is None:
@@ -150,6 +150,11 @@ class _Parts:
         """Items that do not depend on the data-parallel index."""
         sizes, run = self.sizes, self.run
         items: dict[str, Item] = {}
+        if not isinstance(stage.frozen, int) or stage.frozen:
+            items["weights frozen"] = Item(
+                stage.frozen * sizes.e, STATIC, "{n} frozen elements x {e} B", {"n": stage.frozen, "e": sizes.e},
+                "Primus LoRA",
+            )  # fmt: skip
         for name, grid, mine in (("dense", stage.dense, held[0]), ("expert", stage.expert, held[1])):
             if not grid.buffers:
                 continue

@@ -9,6 +9,7 @@ from primus_lint.ledger.activations.layer import kept_selective
 from primus_lint.ledger.activations.norms import input_bytes, statistics_bytes
 from primus_lint.ledger.activations.quantize import linear_input
 from primus_lint.ledger.activations.tensors import total
+from primus_lint.ledger.lora import enabled
 
 if TYPE_CHECKING:
     from primus_lint.ledger.activations.kind import Kind
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 def embedding(sizes: Sizes) -> Tensors:
     """Token ids (int64) and, over tensor ranks, the mask of foreign ids; dropout keeps a byte mask."""
+    if enabled(sizes.run):
+        return {}  # a frozen table needs no gradient
     out: Tensors = {"embedding.ids": sizes.S * 8, "embedding.mask": where(sizes.tp > 1, sizes.S, 0)}
     if sizes.run.model.position_embedding == "learned_absolute":
         out["embedding.positions"] = sizes.S * 8
@@ -45,7 +48,7 @@ def loss(sizes: Sizes) -> Tensors:
     heads = 1 + depths
     fusion = sizes.run.kernels.cross_entropy_fusion
     logits = sizes.S * (sizes.V // sizes.tp)
-    out: Tensors = {"head.output_in": sizes.T * sizes.h * sizes.act * heads}
+    out: Tensors = {} if enabled(sizes.run) else {"head.output_in": sizes.T * sizes.h * sizes.act * heads}
     if fusion == "te":
         out["head.logits"] = logits * sizes.act * heads
     elif fusion == "linear":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from primus_lint.ledger import buffers, params
+from primus_lint.ledger import buffers, lora, params
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
@@ -32,11 +32,12 @@ class Grid(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """All parameters of a pipeline rank, and their list chunk by chunk."""
+    """All trainable parameters of a pipeline rank, and their list chunk by chunk."""
 
     dense: Grid
     expert: Grid
     segments: list[list[params.Segment]]
+    frozen: Any = 0  # elements outside the buffers, without gradient or state
 
     @property
     def grids(self) -> tuple[Grid, Grid]:
@@ -46,6 +47,11 @@ class Stage(NamedTuple):
 def stage(sizes: Sizes, pp_rank: int, chunks: tuple[Chunk, ...]) -> Stage:
     """The buffers of a pipeline rank, chunk by chunk."""
     segments = [params.chunk_segments(sizes, chunk) for chunk in chunks]
+    frozen: Any = 0
+    if lora.enabled(sizes.run):
+        for part in segments:
+            frozen = frozen + params.numel(part)
+        segments = [lora.segments(sizes, chunk) for chunk in chunks]
     grids = []
     for expert in (False, True):
         made = []
@@ -58,7 +64,7 @@ def stage(sizes: Sizes, pp_rank: int, chunks: tuple[Chunk, ...]) -> Stage:
                 real = real + buffer.unpadded
                 padded = padded + buffer.numel
         grids.append(Grid(tuple(made), real, padded))
-    return Stage(grids[0], grids[1], segments)
+    return Stage(grids[0], grids[1], segments, frozen)
 
 
 def indices(sizes: Sizes, rank: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from primus_lint.ledger.activations.attention import flydsl
 from primus_lint.ledger.activations.experts import rows
 from primus_lint.ledger.activations.kind import recipe
 from primus_lint.ledger.architecture import architecture
+from primus_lint.ledger.lora import enabled
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
@@ -52,6 +53,8 @@ def weight_gradient_bytes(sizes: Sizes, kind: Kind) -> Any:
     """
     run = sizes.run
     moe = run.model.moe
+    if enabled(run):
+        return 0  # frozen; those of adapters are small
     if kind.moe:
         assert moe is not None
         at_once = sizes.local_experts if moe.grouped_gemm and run.kernels.implementation != "local" else 1

@@ -84,7 +84,11 @@ def test_verdict() -> None:
     ("args", "world", "reason"),
     [
         (LLAMA, None, "the world size is not known"),
-        ({**LLAMA, "lora.enabled": True}, 8, "LoRA adapters are not modelled"),
+        (
+            {**LLAMA, "lora.enabled": True, "lora.dim": 0},
+            8,
+            "LoRA with a dimension that is no positive number is not modelled",
+        ),
         ({**LLAMA, **PP, "num_layers": 30}, 8, "the pipeline split is illegal"),
     ],
 )

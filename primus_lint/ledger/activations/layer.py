@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import where
+from primus_lint.ledger import lora
 from primus_lint.ledger.activations.attention import dropout_masks, grouped_query
 from primus_lint.ledger.activations.experts import dispatch, experts
 from primus_lint.ledger.activations.mla import latent
@@ -44,6 +45,8 @@ def kept(sizes: Sizes, kind: Kind) -> Tensors:
     out: Tensors = latent(sizes, kind) if sizes.run.model.mla is not None else grouped_query(sizes, kind)
     out.update(mixture(sizes, kind) if kind.moe else dense(sizes, kind))
     out.update(dropout_masks(sizes))
+    if lora.enabled(sizes.run):
+        out = lora.keep(sizes, kind, out)
     out.update(pinned(sizes, kind))
     return out
 
