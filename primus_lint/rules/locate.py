@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from primus_lint.readers.document import Origin, ResolvedDocument, Section
 
 
+PRESETS = ("module-preset", "model-preset")
+
+
 def locate(finding: Finding, subject: Subject) -> None:
     """Fill in `place`, `key_path` and `related` of a finding from its keys."""
     document, section = subject.document, subject.section
@@ -36,13 +39,21 @@ def locate(finding: Finding, subject: Subject) -> None:
         origin = section.origin(key)
         if key in shown or origin is None or (key not in labels and not _tells(origin)):
             continue
+        if origin.layer in PRESETS and finding.place is not None and _says_nothing(origin, labels.get(key)):
+            continue
         text = labels.get(key, f"{key} is set here")
         if origin.path is not None:
             if origin.path not in document.sources:  # the line cannot be shown: its text goes into the sentence
-                text = f"{key}: {_as_written(origin)} ({text})" if key in labels else f"{key}: {_as_written(origin)}"
+                written = _as_written(origin)
+                text = f"{key}: {written} ({text})" if key in labels and text != written else f"{key}: {written}"
             related.append(place_of(origin, text))
             shown.add(key)
     finding.related = tuple(related[:4])
+
+
+def _says_nothing(origin: Origin, label: str | None) -> bool:
+    """A degree of one, or an unset key with no more to say than that, which a preset leaves as it is."""
+    return origin.value == 1 or (origin.value in (None, "null") and label in (None, "null"))
 
 
 def _as_written(origin: Origin) -> str:
@@ -53,8 +64,7 @@ def _as_written(origin: Origin) -> str:
 
 def _tells(origin: Origin) -> bool:
     """Whether an inherited value is worth showing without a word of the rule: one that a preset really sets."""
-    layers = ("module-preset", "model-preset", "extends")
-    return origin.layer in layers and origin.value not in (None, False, 0, 1, "none", "")
+    return origin.layer in (*PRESETS, "extends") and origin.value not in (None, False, 0, 1, "none", "")
 
 
 def here(origin: Origin | None, document: ResolvedDocument) -> Origin | None:

@@ -15,6 +15,9 @@ _FAMILY = re.compile(rf"(?<![a-z])({'|'.join(FAMILIES)})(?=$|[^a-z]|oss|e(?![a-z
 # "70b", "8x7b", "a3b" (active), "17b128e" and "17bx128e" (active, experts); "0.6b"; not the 2.5 of "qwen2.5_7b"
 _SIZE = re.compile(r"(?<![a-z0-9.])(a?)(?:(\d+)x)?(\d+(?:\.\d+)?)([bmt])(?:[-_]?x?(\d+)e)?(?![a-z0-9])")
 _FORMAT = re.compile(r"(?<![a-z0-9])(bf16|fp16|fp8|mxfp8|mxfp4|nvfp4|fp4)(?![a-z0-9])")
+_CUT = re.compile(
+    r"(?<![a-z0-9])\d+[-_]?(?:l|layers?)(?![a-z0-9])|(?<![a-z])(?:proxy|tiny|mini|toy|debug|smoke)(?![a-z])"
+)
 _SCALE = {"m": 10**6, "b": 10**9, "t": 10**12}
 
 
@@ -26,6 +29,7 @@ class Name(NamedTuple):
     formats: frozenset[str]
     total: float | None
     digit: float  # parameters of one unit in the last digit of `total`: 1e9 for 70B, 1e8 for 1.5B
+    cut: bool  # a smaller stand-in by its own words: "4layer", "8L", "proxy"
 
 
 @cache
@@ -41,7 +45,9 @@ def read_name(text: str) -> Name:
             decimals = len(number.partition(".")[2])
             totals.append((float(number) * _SCALE[unit], _SCALE[unit] / 10**decimals))
     total, digit = totals[0] if len(totals) == 1 else (None, 0.0)
-    return Name(families, frozenset(sizes), frozenset(_FORMAT.findall(lower)), total, digit)
+    return Name(
+        families, frozenset(sizes), frozenset(_FORMAT.findall(lower)), total, digit, _CUT.search(lower) is not None
+    )
 
 
 def differ(one: frozenset[str], other: frozenset[str]) -> bool:

@@ -94,6 +94,23 @@ def preset_without_effect(subject: Subject, rule: dict[str, Any]) -> Iterator[Fi
         yield say(rule, subject, message, tuple(item.key for item in items), labels=labels)
 
 
+def module_preset_without_effect(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Keys of the module preset that no code reads, those with a new name first."""
+    given = {key: value for key, value in subject.section.values.items() if value.origins[0].layer == "module-preset"}
+    own = f"/{subject.section.module_preset}.yaml"  # what the preset itself says, before what it inherits
+
+    def rank(item: Silent) -> tuple[bool, ...]:
+        inherited = not str(given[item.key].origins[0].path).endswith(own)
+        return inherited, item.instead is None, not item.matters
+
+    items = sorted(_silent(subject, given), key=rank)
+    if items:
+        parts = [f"{item.key} ({item.instead} is read)" if item.instead else item.key for item in items]
+        message = f"the module preset {subject.section.module_preset} holds keys that nothing reads: {listed(parts, 5)}"
+        labels = tuple((item.key, item.why) for item in items[:4])
+        yield say(rule, subject, message, tuple(item.key for item in items), labels=labels)
+
+
 def deprecated(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Old spellings that still work."""
     table = keys_of(subject)

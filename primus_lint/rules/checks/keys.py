@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TOP_LEVEL = frozenset(
     ("work_group", "user_name", "exp_name", "workspace", "platform", "env", "extends", "bases", "modules")
 )
+MISPLACED = frozenset(("model", "models", "module", "overrides", "config", "framework"))  # what belongs under `modules`
 META = frozenset(("trainer_class", "trainable", "sink_level", "file_sink_level", "stderr_sink_level"))
 
 
@@ -155,10 +156,18 @@ def strays(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         return
     known = _section_names(subject)
     roots: dict[str, Any] = {}
+    blocks: list[str] = []
     for key, value in document.top_level.items():
         root = key.split(".")[0]
-        if root not in TOP_LEVEL and root in known and value.origin.path == document.path:
+        if root in TOP_LEVEL or value.origin.path != document.path:
+            continue
+        if root in known:
             roots.setdefault(root, value)
+        elif root in MISPLACED and root not in blocks:
+            blocks.append(root)
+    for root in blocks:
+        message = f"a top-level `{root}` is read by nothing: modules, their presets and overrides stand under `modules`"
+        yield say(rule, subject, message, (root,), place=_place(subject, root), key_path=(root,))
     if not roots:
         return
     where = ".".join(str(part) for part in subject.section.node_path)

@@ -35,15 +35,16 @@ ROUNDING = 0.05
 
 def preset_unlike(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """What presets make other than in the published model."""
-    lost = {key: pair for key, pair in _unlike(subject).items() if not _own(subject, key)}
+    every = _unlike(subject)
+    lost = {key: pair for key, pair in every.items() if not _own(subject, key)}
     if not lost:
         return
     facts = model_facts(subject.section.model or "")
     assert facts is not None
     message = f"the preset {subject.section.model} is not {facts['name']} as published: {_said(lost)}"
-    size = _sizes(subject, facts)
+    size = _sizes(subject, facts) if len(lost) == len(every) else None
     severity = "info"
-    if size is not None and not any(_own(subject, key) for key in _unlike(subject)):
+    if size is not None:
         whole, body = size
         for (ours, theirs), what in ((whole, ""), (body, " without embeddings")):
             if abs(ours / theirs - 1) > ANOTHER_SIZE and severity == "info":
@@ -54,6 +55,8 @@ def preset_unlike(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
 
 def file_unlike(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """What the file itself makes other than in the published model."""
+    if not any(_own(subject, key) for key in FACTS if key not in CUT):
+        return
     changed = {key: pair for key, pair in _unlike(subject).items() if _own(subject, key) and key not in CUT}
     if changed:
         facts = model_facts(subject.section.model or "")
@@ -69,7 +72,7 @@ def size_of_name(subject: Subject, run: Run, rule: dict[str, Any]) -> Iterator[F
         return
     name = read_name(model)
     said, half = name.total, name.digit / 2
-    if said is None or any(_own(subject, key) for key in CUT):
+    if said is None or name.cut or any(_own(subject, key) for key in CUT):
         return
     from primus_lint.ledger.count import parameters
 
