@@ -44,6 +44,11 @@ def rows(acc: Accelerator, database: dict[str, Any]) -> list[Row]:
                 found.append((label, text, "share of peak", _origin(rate, database)))
     for kind, rate in rates["memory"].items():
         found.append((f"memory-bound {kind}", f"{rate['share']:.3f}", "share of bandwidth", _origin(rate, database)))
+    for bits, ratio in rates["in_situ"].items():
+        if bits != "version":
+            text = f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+            origin = f"{ratio['class']}, calibrated on published training runs, version {rates['in_situ']['version']}"
+            found.append((f"{bits}-bit products in a step", text, "times alone", origin))
     for name in acc.node_types:
         node = database["nodes"][name]
         text = (

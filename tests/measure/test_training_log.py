@@ -67,3 +67,38 @@ def test_nothing_to_read() -> None:
 def test_warm_up() -> None:
     """At most three iterations all count; then three do not, or a fifth of them."""
     assert [warm_up(count) for count in (1, 3, 4, 10, 50)] == [0, 0, 3, 3, 10]
+
+
+def test_whole_lines_of_four_programs() -> None:
+    """Lines as the programs write them, with everything that stands before and behind the figures."""
+    megatron = [
+        f" [2026-08-01 10:00:{i:02}.123456] iteration {i:8}/  500000 | consumed samples: {i * 1024:12} | elapsed time per iteration "
+        f"(ms): {5100.5 + i % 2} | throughput per GPU (TFLOP/s/GPU): 412.3 | learning rate: 1.200000E-07 | global batch size:  1024 | "
+        "lm loss: 1.103270E+01 | loss scale: 1.0 | grad norm: 2.534 | number of skipped iterations:   0 | number of nan iterations:   0 |"
+        for i in range(1, 12)
+    ]  # fmt: skip
+    primus = [
+        f"[20260801 10:00:{i:02}][rank-7/8][INFO ] [-----------trainer.py:2043] : [2026-08-01 10:00:{i:02}] iteration {i:8}/      50 | "
+        f"consumed samples: {i * 128:12} | elapsed time per iteration (ms): {8100.0 + i:.1f}/8105.3 | rocm mem usage/free/total/usage_ratio: "
+        "151.21GB/40.77GB/191.98GB/78.76% | throughput per GPU (TFLOP/s/GPU): 455.1/452.0 | tokens per GPU (tokens/s/GPU): "
+        "8090.1/8085.2 | learning rate: 1.0E-05 | global batch size:   128 | lm loss: 1.19E+01 |"
+        for i in range(1, 12)
+    ]  # fmt: skip
+    titan = [
+        f"[rank0]:[titan] 2026-08-01 10:00:{i:02},123 - root - INFO - step: {i:2}  loss:  8.1234  grad_norm:  2.1000  memory: 47.04GiB"
+        f"(59.48%)  tps: {5_700 + i:,}  tflops: 330.12  mfu: 33.36%"
+        for i in range(1, 12)
+    ]  # fmt: skip
+    maxtext = [
+        f"I0801 10:00:{i:02}.123456 140 metric_logger.py:186] completed step: {i}, seconds: {4.1 + i / 1000:.3f}, TFLOP/s/device: 298.102, "
+        "Tokens/s/device: 7991.011, total_weights: 131072, loss: 9.876, lm_loss: 9.876, perplexity: 19455.100"
+        for i in range(11)
+    ]  # fmt: skip
+    found = read(megatron)
+    assert (found.framework, found.iterations) == ("megatron", 8) and found.iteration_s == pytest.approx(5.101)
+    found = read(primus)
+    assert found.iteration_s == pytest.approx(8.1075) and found.device_bytes == round(151.21 * 2**30)
+    found = read(titan)
+    assert found.framework == "torchtitan" and found.tokens_per_s_per_gpu == pytest.approx(5707.5)
+    found = read(maxtext)
+    assert found.framework == "maxtext" and found.iteration_s == pytest.approx(4.1065)
