@@ -65,13 +65,32 @@ def _rule_or_key(what: str) -> int:
         if rule.get("see"):
             click.echo(f"\nsee: {', '.join(rule['see'])}")
         return 0
-    if _key(what):
+    key = _key_of(what)
+    if _key(key):
         return 0
-    import difflib
+    from difflib import get_close_matches
 
-    near = difflib.get_close_matches(what, list(codes_by_name()), 5, 0.5)
-    click.echo(f"no rule, key or file is called {what!r}" + (f"; near: {', '.join(near)}" if near else ""), err=True)
+    from primus_lint.readers.tables import DEFAULT_VERSIONS, table
+
+    rules = get_close_matches(what, list(codes_by_name()), 3, 0.6)
+    keys = get_close_matches(key, {name for framework in DEFAULT_VERSIONS for name in table(framework)["keys"]}, 3, 0.6)
+    near = [f"near {kind}: {', '.join(names)}" for kind, names in (("keys", keys), ("rules", rules)) if names]
+    click.echo("; ".join([f"no rule, key or file is called {what!r}", *near]), err=True)
     return 2
+
+
+def _key_of(what: str) -> str:
+    """The argument of a command-line flag; anything else as it is."""
+    from primus_lint.readers.tables import flags
+
+    flag = flags().get(what)
+    return (
+        what.removeprefix("--").replace("-", "_")
+        if flag is None and what.startswith("--")
+        else flag.key
+        if flag
+        else what
+    )
 
 
 def _key(name: str) -> bool:
@@ -97,6 +116,7 @@ def _key(name: str) -> bool:
 
 def _value(checked: Checked, key: str) -> int:
     """The origin chain of one value, and what the framework makes of it."""
+    key = _key_of(key)
     name = key.removeprefix("modules.").rpartition("overrides.")[2] if "overrides." in key else key
     shown = False
     for subject in checked.subjects:
@@ -112,9 +132,24 @@ def _value(checked: Checked, key: str) -> int:
         shown = True
         click.echo(f"{name} = {top.value!r} (top level)")
     if not shown:
-        click.echo(f"{key} is not set in {checked.path} or its presets, and is no key of its framework", err=True)
+        message = f"{key} is not set in {checked.path} or its presets, and is no key of its framework"
+        if not checked.subjects and checked.document.problems:
+            message = f"{checked.path} cannot be read so far: {checked.document.problems[0].message}"
+        click.echo("; ".join([message, *_near_keys(checked, name)]), err=True)
         return 2
     return 0
+
+
+def _near_keys(checked: Checked, name: str) -> list[str]:
+    from difflib import get_close_matches
+
+    names: set[str] = set()
+    for subject in checked.subjects:
+        names.update(subject.section.values)
+        if subject.section.framework == "megatron":
+            names.update(subject.lowered.namespace)
+    near = get_close_matches(name, names, 3, 0.6)
+    return [f"near keys: {', '.join(near)}"] if near else []
 
 
 def _default(subject: Subject, name: str) -> bool:

@@ -5,38 +5,55 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.readers.document import LocatedProblem, Origin, Value
+from primus_lint.readers.program import own_flags
 from primus_lint.readers.tables import Flag, flags, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_OF_THE_LAUNCHER = ("local_rank",)  # a number of each process, not of the recipe
 _OTHER = {"d3528a21": "d98e8a64", "d98e8a64": "d3528a21"}
 
 
 class Given(NamedTuple):
     """One flag as it was given. `origin` describes the place (its value is replaced by the typed one); `unknown` names
-    what its words wait for (a variable, a command), None when they are sure."""
+    what its words wait for (a variable, a command), None when they are sure; `key_at` is line and column of the flag
+    itself where the origin points at its value."""
 
     flag: str
     words: tuple[str, ...]
     origin: Origin
     unknown: str | None = None
+    key_at: tuple[int, int] | None = None
 
 
 def values_of(
-    given: Iterable[Given], version: str | None, path: str, problems: list[LocatedProblem]
-) -> dict[str, Value]:
+    given: Iterable[Given], version: str | None, path: str, problems: list[LocatedProblem], *,
+    stock: bool = True, settled: frozenset[str] = frozenset(), script: str = "",
+) -> dict[str, Value]:  # fmt: skip
     """Values by argument name. Of a repeated flag the last wins; weaker ones stay in the chain. Problems: unknown,
-    removed or misused flags. A single word with blanks counts as several where the flag takes several."""
+    removed or misused flags. A single word with blanks counts as several where the flag takes several.
+
+    `stock`: the program is Megatron's own; another one may know flags that Megatron does not, so they are only counted.
+    `script`: the training program; a checkout around the file says which further flags it knows.
+    `settled` are arguments that the command line sets: what they were waiting for is no problem."""
     version = version if version in _OTHER else "d3528a21"
     known = flags(version)
     values: dict[str, Value] = {}
+    foreign: list[Given] = []
+    waiting: dict[tuple[str, str], list[Given]] = {}
     for item in given:
         flag = known.get(item.flag)
+        if flag is None and script and item.flag in own_flags(path, script):
+            continue
         if flag is None:
             other = flags(_OTHER[version]).get(item.flag)
             if other is None:
-                problems.append(_unknown(item, version, path))
+                problem = _unknown(item, version, path)
+                if stock or problem.code == "removed-flag":
+                    problems.append(problem)
+                else:
+                    foreign.append(item)
                 continue
             message = f"{item.flag} is no flag of Megatron-LM {version}; {_OTHER[version]} has it"
             problems.append(_problem("flag-not-in-version", message, item, path, False))
@@ -48,14 +65,33 @@ def values_of(
         if wrong:
             problems.append(_problem("flag-value", f"{item.flag}: {wrong}", item, path, True))
             continue
-        if item.unknown is not None and flag.type not in ("str", "bool"):
-            message = f"{item.flag}: {item.unknown} has no value that is sure here; give it with --env NAME=VALUE"
-            problems.append(_problem("unset-variable", message, item, path, True))
+        if item.unknown is not None and (flag.type not in ("str", "bool") or flag.choices is not None):
+            if flag.key not in settled and flag.key not in _OF_THE_LAUNCHER:
+                waiting.setdefault(_waits(item, flag), []).append(item)
             continue
         origin = item.origin._replace(value=value)
         old = values.get(flag.key)
         values[flag.key] = Value(value, (origin,) if old is None else (origin, *old.origins))
+    if foreign:
+        problems.append(_foreign(foreign, version, path))
+    for (why, give), items in waiting.items():
+        names = list(dict.fromkeys(item.flag for item in items))
+        listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+        verb = "waits" if len(names) == 1 else "wait"
+        message = f"{why}: {listed} {verb} for it; give it with {give}"
+        problems.append(_problem("unset-variable", message, items[0], path, True))
     return values
+
+
+def _waits(item: Given, flag: Flag) -> tuple[str, str]:
+    """What a flag's value waits for, and what to give."""
+    unknown, variable = item.unknown or "", item.origin.variable
+    name = unknown[1:] if unknown[:1] == "$" and (unknown[1:].isidentifier() or unknown[1:].isdecimal()) else ""
+    if name or not unknown:
+        return f"${name or variable} is not set here", f"--env {name or variable}=VALUE"
+    give = f"--env {variable}=VALUE" if variable else f"--set {flag.key}=VALUE"
+    what = f"${variable}, which hangs on " if variable else ""
+    return f"only a run knows {what}{unknown}", give
 
 
 def typed(flag: Flag, words: tuple[str, ...]) -> tuple[Any, str]:
@@ -95,8 +131,10 @@ def _convert(flag: Flag, word: str) -> Any:
 
 def _problem(code: str, message: str, item: Given, path: str, fatal: bool) -> LocatedProblem:
     origin = item.origin
-    span = (origin.span or origin.key_span) if code in ("flag-value", "unset-variable") else origin.key_span
-    return LocatedProblem(code, message, path, span, origin.line, origin.column, fatal, origin.key_path)
+    of_value = code in ("flag-value", "unset-variable")
+    span = (origin.span or origin.key_span) if of_value else origin.key_span
+    line, column = (origin.line, origin.column) if of_value or item.key_at is None else item.key_at
+    return LocatedProblem(code, message, path, span, line, column, fatal, origin.key_path)
 
 
 def _unknown(item: Given, version: str, path: str) -> LocatedProblem:
@@ -108,8 +146,23 @@ def _unknown(item: Given, version: str, path: str) -> LocatedProblem:
             message = f"{item.flag} was removed from Megatron-LM in {facts.get('gone', '?')[:4]}{hint}"
             problem = _problem("removed-flag", message, item, path, False)
             return problem._replace(key_path=(*item.origin.key_path[:-1], key))
-    from difflib import get_close_matches
-
-    near = get_close_matches(item.flag, list(flags(version)), 2, 0.75)
+    near = _near(item, version)
     hint = f"; near: {', '.join(near)}" if near else ""
     return _problem("unknown-flag", f"{item.flag} is no flag of Megatron-LM {version}{hint}", item, path, False)
+
+
+def _near(item: Given, version: str) -> list[str]:
+    from difflib import get_close_matches
+
+    return get_close_matches(item.flag, list(flags(version)), 2, 0.75)
+
+
+def _foreign(items: list[Given], version: str, path: str) -> LocatedProblem:
+    """Flags that only the program itself can know, as one problem."""
+    names = list(dict.fromkeys(item.flag for item in items))
+    count = f"{len(names)} flags are" if len(names) > 1 else f"{names[0]} is"
+    listed = f": {', '.join(names)}" if len(names) > 1 else ""
+    message = f"{count} not of Megatron-LM {version} and must come from the program that the script runs{listed}"
+    near = [f"{item.flag} is near {found[0]}" for item in items if (found := _near(item, version))]
+    message += f" ({'; '.join(dict.fromkeys(near))})" if near else ""
+    return _problem("flag-of-the-program", message, items[0], path, False)

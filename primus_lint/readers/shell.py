@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import partial
 from typing import TYPE_CHECKING
 
 from primus_lint.readers.document import LocatedProblem, Origin, ResolvedDocument, Section, Value
 from primus_lint.readers.flags import Given, values_of
 from primus_lint.readers.megatron_yaml import finish
-from primus_lint.readers.shell_eval import Field, Shell, Text, field_of, split_field
+from primus_lint.readers.shell_eval import Shell
+from primus_lint.readers.shell_launcher import batch_header, launcher
+from primus_lint.readers.shell_state import Leave, assigned
 from primus_lint.readers.shell_syntax import parse_shell
+from primus_lint.readers.shell_text import Field, Segment, Unit, field_of, split_field
 from primus_lint.readers.tables import flags
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from primus_lint.readers.shell_syntax import Program
     from primus_lint.source.text import SourceText
 
 # A command is a training command when it gives one of these.
@@ -23,11 +28,10 @@ MARKS = frozenset(
     ("--num-layers", "--hidden-size", "--micro-batch-size", "--tensor-model-parallel-size", "--global-batch-size")
 )
 MAX_CHARS = 1 << 20
-_TALK = frozenset(("echo", "printf", "cat", "tee", "log", "#"))
-_LAUNCHER = {
-    "--nnodes": "nodes", "--nproc_per_node": "gpus_per_node", "--nproc-per-node": "gpus_per_node",
-    "--nproc": "gpus_per_node",
-}  # fmt: skip
+_RUNS_ANOTHER = re.compile(r"(?:^|[\s;&|(])(?:source|\.|bash|sh|exec)\s+\S+\.sh\b")  # which may train
+_MAX_COMMANDS = 16  # training commands of one script that are reported
+# Programs of Megatron-LM itself: they know Megatron's flags and no others. Any other program may add its own.
+STOCK = frozenset(("pretrain_gpt.py", "pretrain_hybrid.py", "pretrain_mamba.py", "train_rl.py"))
 
 
 def read_shell(
@@ -43,44 +47,74 @@ def read_shell(
     result.sources[source.path] = source
     result.again = partial(read_shell, env=env, set_values=set_values, model=model, version=version)
     text = source.text
-    if len(text) > MAX_CHARS or not any(mark in text for mark in MARKS):
+    marked = sum(mark in text for mark in MARKS)
+    if len(text) > MAX_CHARS or not (marked or _RUNS_ANOTHER.search(text)):
         result.is_recipe = False
         return result
-    shell = Shell(env or {})
-    shell.run(parse_shell(text))
-    commands = [_words(command) for command in shell.commands if command and command[0].text not in _TALK]
-    training = [command for command in commands if _trains(command)]
-    if not training:
-        training = [command for command in [_from_variables(shell)] if _trains(command)]
-    result.is_recipe = bool(training)
+    shell, stopped, training = follow(source, env or {})
+    result.is_recipe = bool(training) or (stopped is not None and marked >= 2)
     result.env_used = dict(shell.used)
     for name, field in shell.exported.items():
         result.env[name] = Value(field.text, (_origin(source, field, field, "environment", ("export", name)),))
-    for index, command in enumerate(training):
+    if result.is_recipe and not training and stopped is not None:
+        line, column = source.position(stopped)
+        message = "the script leaves here, before any training command" + _settings(shell)
+        result.problems.append(LocatedProblem("no-training-command", message, source.path, None, line, column, True))
+    for index, (command, reads) in enumerate(training[:_MAX_COMMANDS]):
         script, words = _script(command)
         name = os.path.basename(script) if script else "flags"
         section = Section(name if index == 0 else f"{name}#{index + 1}", "megatron", {}, node_path=())
-        given, stray = _given(source, words, version)
-        section.values = values_of(given, version, source.path, result.problems)
-        for field in stray:
-            if field.unknown is not None:
-                message = f"{field.text} cannot be resolved without running the script: what it adds is not known"
-                result.problems.append(_problem(source, "unset-variable", message, field, False))
+        given, stray = _given(source, [_with_cause(field, shell) for field in words], version)
+        keys = frozenset(key for key, _ in set_values)
+        section.values = values_of(
+            given, version, source.path, result.problems, stock=name in STOCK, settled=keys, script=script
+        )
+        result.problems.extend(_strays(source, [field for field in stray if not _own(field, shell)], shell.missing))
+        result.problems.extend(_assumed(source, shell, reads, result))
         finish(section, result, set_values, model)
         result.sections.append(section)
         if index == 0:
-            _launcher(source, command, result)
+            result.top_level.update(launcher(source, command, batch_header(text), _origin))
+    result.problems.extend(_lost(source, shell, bool(training)))
+    result.problems = list(dict.fromkeys(result.problems))
     return result
 
 
+def follow(source: SourceText, env: Mapping[str, str]) -> tuple[Shell, int | None, list[tuple[list[Field], set[str]]]]:
+    """The shell at the end of a script, the place where the script left before its end (None: it did not), and its
+    training commands: their words, and the variables that were read for them."""
+    shell = Shell(env, source.path)
+    for name, value in batch_header(source.text).variables.items():
+        if name not in shell.variables:
+            shell.variables[name] = (Segment(value, -1, name),)
+    program = parse_shell(Unit((Segment(source.text, 0),)))
+    shell.owned = set(assigned(program))
+    stopped = _run(shell, program)
+    commands = [(_words(command), reads) for command, reads in zip(shell.commands, shell.command_reads, strict=True)]
+    training = [(command, reads) for command, reads in commands if command and _trains(command)]
+    if not training:
+        training = [(command, set()) for command in [_from_variables(shell)] if _trains(command)]
+    return shell, stopped, training
+
+
+def _run(shell: Shell, program: Program) -> int | None:
+    """Follow the script; where it leaves before its end, the place of the command that does."""
+    try:
+        shell.run(program)
+        if not shell.commands:
+            for written in shell.written:
+                shell.child(partial(shell.script, written))
+    except Leave as leave:
+        return shell.here if leave.kind == "exit" else None
+    return None
+
+
 def _words(command: list[Field]) -> list[Field]:
-    """The fields of a command; one that holds a whole command line (`bash -c "..."`) is taken apart."""
+    """The fields of a command; one that holds a whole command line (of a launcher unknown here) is taken apart."""
     found: list[Field] = []
     for field in command:
-        if " --" in field.text or "\n--" in field.text:
-            found.extend(split_field(field))
-        else:
-            found.append(field)
+        inner = not field.text.startswith("-") and sum(f" {mark}" in field.text for mark in MARKS) >= 2
+        found.extend(split_field(field) if inner else [field])
     return found
 
 
@@ -90,7 +124,7 @@ def _trains(command: list[Field]) -> bool:
 
 def _from_variables(shell: Shell) -> list[Field]:
     """No command shows its flags (another file runs it): the flags of all variables and arrays, in order."""
-    texts: list[Text] = [text for texts in shell.arrays.values() for text in texts]
+    texts = [text for items in shell.arrays.values() for text in items.values()]
     found = [field_of(text, 0) for text in texts]
     for text in shell.variables.values():
         if any("--" in segment.text for segment in text):
@@ -122,7 +156,9 @@ def _given(source: SourceText, words: list[Field], version: str | None) -> tuple
         values: list[Field] = []
         if equals:
             start = field.start + len(name) + 1 if field.start >= 0 else -1
-            values.append(Field(value, start, field.end, max(start, field.at), field.variable, field.unknown))
+            values.append(
+                Field(value, start, field.end, max(start, field.at), field.variable, field.unknown, field.unset)
+            )
         else:
             flag = known.get(name)
             most = len(words) if flag is None or flag.nargs in ("*", "+") else 1
@@ -140,7 +176,7 @@ def _given(source: SourceText, words: list[Field], version: str | None) -> tuple
             span = (values[0].start, values[-1].end) if together and values[0].start < values[-1].end else None
             origin = origin._replace(span=span, raw=source.text[span[0] : span[1]] if span else None)
         unknown = next((item.unknown for item in values if item.unknown is not None), None)
-        given.append(Given(name, tuple(item.text for item in values), origin, unknown))
+        given.append(Given(name, tuple(item.text for item in values), origin, unknown, source.position(key.at)))
     return given, stray
 
 
@@ -162,14 +198,76 @@ def _problem(source: SourceText, code: str, message: str, field: Field, fatal: b
     return LocatedProblem(code, message, source.path, span, line, column, fatal)
 
 
-def _launcher(source: SourceText, command: list[Field], result: ResolvedDocument) -> None:
-    """Nodes and GPUs per node as torchrun is told: `launcher.nodes`, `launcher.gpus_per_node` of `top_level`."""
-    for index, field in enumerate(command):
-        name, equals, text = field.text.partition("=")
-        if name in _LAUNCHER and (equals or index + 1 < len(command)):
-            value = field if equals else command[index + 1]
-            text = text if equals else value.text
-            if text.isdecimal():
-                path = ("launcher", _LAUNCHER[name])
-                origin = _origin(source, field, value, "experiment", path)._replace(value=int(text))
-                result.top_level[".".join(path)] = Value(int(text), (origin,))
+def _own(field: Field, shell: Shell) -> bool:
+    """A variable of the script itself that has no value here: it adds nothing."""
+    name = field.text.strip("${}")
+    return field.unset and (name in shell.owned or name in shell.asked_for)
+
+
+def _with_cause(field: Field, shell: Shell) -> Field:
+    """A variable that the script sets only under a condition on variables without value waits for those."""
+    name = (field.unknown or "").removeprefix("$")
+    if field.unset and name in shell.asked_for and not field.text.startswith("-"):
+        return field._replace(unknown="$" + min(shell.asked_for[name][0]), variable=name)
+    return field
+
+
+def _strays(source: SourceText, stray: list[Field], missing: list[str]) -> Iterator[LocatedProblem]:
+    """Words that belong to no flag: unknown ones may be anything, the others make the parser stop."""
+    for field in stray:
+        if field.unset:
+            array = "[" in field.text
+            files = f"; {', '.join(missing)} is read by the script and is not here" if missing else ""
+            message = f"{field.unknown} is not set: read as a run without it{files}; give it with --env NAME=VALUE"
+            if array and missing:
+                message = f"{field.text} is not set{files}: the recipe is not complete"
+                yield _problem(source, "unset-variable", message, field, True)
+            else:
+                yield _problem(source, "unset-variable-as-empty", message, field, False)
+        elif field.unknown is not None:
+            message = f"{field.text} cannot be resolved without running the script ({field.unknown}): what it adds is not known"
+            yield _problem(source, "unset-variable", message, field, False)
+        elif field.text.strip() and not field.text.startswith("-"):
+            message = f"{field.text!r} belongs to no flag: the parser refuses it"
+            yield _problem(source, "stray-word", message, field, False)
+
+
+def _assumed(source: SourceText, shell: Shell, reads: set[str], result: ResolvedDocument) -> Iterator[LocatedProblem]:
+    """Variables without value whose conditions decide what the command gets."""
+    names, todo = set(reads), list(reads)
+    while todo:
+        for name in shell.reads.get(todo.pop(), ()):
+            if name not in names:
+                names.add(name)
+                todo.append(name)
+    missing = {problem.message for problem in result.problems if problem.code == "unset-variable"}
+    seen = {problem.message for problem in result.problems}
+    for name in sorted(names & set(shell.asked_for)):
+        asked, place = shell.asked_for[name]
+        for variable in sorted(asked):
+            if any(f"${variable} " in message for message in missing):
+                continue
+            message = f"${variable} is not set and decides here what ${name} is; read as a run without it: give it with --env {variable}=VALUE"
+            if not any(message.split(" decides")[0] in other and "decides" in other for other in seen):
+                line, column = source.position(place)
+                seen.add(message)
+                yield LocatedProblem("unset-variable-as-empty", message, source.path, None, line, column, False)
+
+
+def _settings(shell: Shell) -> str:
+    """The variables of the last conditions, and those that they are made of, which the caller may give."""
+    names, todo = set(shell.decided_by), list(shell.decided_by)
+    while todo:
+        more = shell.reads.get(todo.pop(), set()) - names
+        names |= more
+        todo += more
+    given = sorted(f"${name}" for name in names if name in shell.used or (name not in shell.owned and name != "#"))[:6]
+    return f"; what steers it: {', '.join(given)}; give it with --env NAME=VALUE" if given else ""
+
+
+def _lost(source: SourceText, shell: Shell, any_training: bool) -> Iterator[LocatedProblem]:
+    """Lines that begin with a flag: the command above ended before them."""
+    for command in shell.commands if any_training else ():
+        if command and command[0].text.startswith("--") and command[0].unknown is None:
+            message = f"{command[0].text} begins a command of its own: the command above ends before it (a backslash is missing, or a comment or a blank stands behind one)"
+            yield _problem(source, "lost-flags", message, command[0], False)

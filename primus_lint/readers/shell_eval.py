@@ -1,248 +1,299 @@
-"""Follow a script as far as that is possible without running it: variables, arrays, simple conditions.
+"""Follow a script as far as that is possible without running it: commands, conditions, loops, functions.
 
-A value keeps the places of its parts, so that a flag's value can be found (and edited) where it is written.
+A condition that only a run can decide is followed both ways; what then differs is not known, and says why. A variable
+without value is empty in conditions, as in a shell that was started without it; the conditions that asked are kept.
 """
 
 from __future__ import annotations
 
-import re
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from primus_lint.readers.shell_compute import compute, holds, split_blanks
-from primus_lint.readers.shell_syntax import Assign, Choice, Command, Loop, Statement
+from primus_lint.readers.shell_builtins import Builtins
+from primus_lint.readers.shell_compute import holds
+from primus_lint.readers.shell_state import Leave
+from primus_lint.readers.shell_syntax import (
+    Arithmetic,
+    Both,
+    Case,
+    CountingFor,
+    For,
+    Function,
+    Group,
+    If,
+    Negate,
+    Pipe,
+    Simple,
+    Test,
+    While,
+    parse_shell,
+)  # fmt: skip
+from primus_lint.readers.shell_text import HOLE, Segment, Text, Unit, plain, waits_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from primus_lint.readers.shell_lexer import Piece, Word
+    from primus_lint.readers.shell_lexer import Word
+    from primus_lint.readers.shell_syntax import Program, Statement
 
-
-class Segment(NamedTuple):
-    """A run of text. `start` is its place in the script (-1: computed or from outside); `variable` the variable that
-    it came through; `known` is false for what only a shell can know."""
-
-    text: str
-    start: int
-    variable: str | None = None
-    known: bool = True
+_T = TypeVar("_T")
+_MAX_STEPS = 20_000
+_MAX_DEPTH = 40
+_MAX_TURNS = 1_000
 
 
-class Field(NamedTuple):
-    """A word of a command after expansion. `start`..`end` is its place when it is one run of the script, else -1;
-    `at` is a place to point at; `unknown` names the variable that could not be resolved."""
+class Shell(Builtins):
+    """The state of a script. `commands` collects the expanded commands in order, `exported` the exported variables,
+    `asked_for` what conditions on variables without value decide: name -> (variables, place)."""
 
-    text: str
-    start: int
-    end: int
-    at: int
-    variable: str | None = None
-    unknown: str | None = None
-
-
-Text = tuple[Segment, ...]
-_MAX_SEGMENTS = 4_000  # of one variable: A="$A$A" doubles each time
-_MAX_COMMANDS = 10_000
-
-
-class Shell:
-    """The state of a script. `commands` collects the expanded commands in order; `exported` the exported variables;
-    `maybe` the variables whose value hangs on a condition that cannot be decided."""
-
-    def __init__(self, env: Mapping[str, str]) -> None:
-        self.variables: dict[str, Text] = {name: (Segment(value, -1),) for name, value in env.items()}
-        self.arrays: dict[str, list[Text]] = {}
-        self.commands: list[list[Field]] = []
-        self.exported: dict[str, Field] = {}
-        self.maybe: set[str] = set()
-        self.used: dict[str, str | None] = {}
-        self.env = env
-
-    def run(self, statements: Sequence[Statement], unsure: bool = False) -> None:
+    def run(self, statements: Program) -> bool | None:
+        status: bool | None = True
         for statement in statements:
-            if isinstance(statement, Assign):
-                self._assign(statement, unsure)
-            elif isinstance(statement, Command):
-                self._command(statement)
-            elif isinstance(statement, Choice):
-                self._choose(statement, unsure)
-            elif isinstance(statement, Loop):
-                if statement.variable:
-                    self.variables.pop(statement.variable, None)
-                    self.maybe.add(statement.variable)
-                self.run(statement.body, True)
+            status = self.execute(statement)
+        return status
 
-    def _assign(self, item: Assign, unsure: bool) -> None:
-        name = item.name
-        if item.array:
-            fields = [field for word in item.words for field in self._texts(word)]
-            self.arrays[name] = ((self.arrays.get(name, []) if item.append else []) + fields)[:_MAX_SEGMENTS]
-        else:
-            value = self._text(item.words[0].pieces) if item.words else ()
-            if not item.append and not unsure:
-                self.maybe.discard(name)
-            old = self.variables.get(name, ()) if item.append else ()
-            if unsure and not item.append:
-                self.maybe.add(name)
-            self.variables[name] = (old + value)[:_MAX_SEGMENTS]
-            if item.exported:
-                self.exported[name] = field_of(value, item.words[0].start if item.words else 0)
+    def execute(self, item: Statement) -> bool | None:
+        """Run one statement; its status, None when only a run can know it."""
+        self.steps += 1
+        if self.steps > _MAX_STEPS or self.depth > _MAX_DEPTH:
+            raise Leave("stop")
+        self.depth += 1
+        try:
+            return self._execute(item)
+        finally:
+            self.depth -= 1
 
-    def _command(self, item: Command) -> None:
-        if item.words and item.words[0].literal == ":":  # : "${NAME:=default}"
-            for word in item.words[1:]:
-                self._texts(word)
-            return
-        fields: list[Field] = []
-        for word in item.words:
-            fields.extend(field_of(text, word.start) for text in self._texts(word))
-        if fields and fields[0].text == "export":
-            for field in fields[1:]:
-                if field.text in self.variables:
-                    self.exported[field.text] = field_of(self.variables[field.text], field.at)
-            return
-        if len(self.commands) < _MAX_COMMANDS:
-            self.commands.append(fields)
+    def _execute(self, item: Statement) -> bool | None:
+        if isinstance(item, Simple):
+            return self.simple(item)
+        if isinstance(item, If):
+            return self._if(item, 0)
+        if isinstance(item, Case):
+            return self._case(item, 0)
+        if isinstance(item, Both):
+            return self._both(item)
+        if isinstance(item, Pipe):
+            return self._pipe(item)
+        if isinstance(item, Negate):
+            status = self.execute(item.inner)
+            return None if status is None else not status
+        if isinstance(item, Test):
+            return self._test(list(item.words))
+        if isinstance(item, Arithmetic):
+            value, self.why = self._asking(lambda: self.arithmetic(item.unit, item.start, item.end))
+            return None if value is None and self.why is not None else bool(value)
+        if isinstance(item, Function):
+            self.functions[item.name] = item.body
+            return True
+        if isinstance(item, Group):
+            if item.subshell:
+                return self.child(lambda: self.run(item.body))
+            return self.run(item.body)
+        return self._loop(item)
 
-    def _choose(self, item: Choice, unsure: bool) -> None:
-        decided = True
-        for condition, body in item.branches:
-            true = True if condition is None else self._holds(condition, item.subject)
-            if true is False and decided:
-                continue
-            if true is True and decided:
-                self.run(body, unsure)
-                return
-            decided = False
-            self.run(body, True)
+    # conditions
 
-    def _holds(self, words: Sequence[Word], subject: Word | None) -> bool | None:
-        """Whether a condition holds; None: unknown."""
-        if subject is not None:
-            value = self._plain(subject)
-            if value is None:
-                return None
-            patterns = [self._plain(word) for word in words]
-            if any(pattern is not None and fnmatchcase(value, pattern) for pattern in patterns):
-                return True
-            return None if None in patterns else False
-        texts = [self._plain(word) for word in words]
-        if not texts or texts[0] not in ("[", "[[", "test") or None in texts:
+    def _asking(self, question: Callable[[], _T]) -> _T:
+        old, self.as_shell = self.as_shell, True
+        try:
+            return question()
+        finally:
+            self.as_shell = old
+
+    def condition(self, statements: Program) -> bool | None:
+        """The status of the commands of a condition."""
+        self.why = None
+        return self.run(statements)
+
+    def _if(self, item: If, index: int) -> bool | None:
+        if index == len(item.branches):
+            return True
+        asked, self.asked = self.asked, set()
+        condition, body = item.branches[index]
+        outer, self.trace = self.trace, set()
+        status = True if condition is None else self.condition(condition)
+        self.decided_by = self.trace if index == 0 else self.decided_by | self.trace
+        self.trace = outer | self.trace
+        why, here = self.why, self.asked
+        self.asked = asked | here
+        bodies = [branch for _, branch in item.branches]
+        if here:
+            self.hangs_on(here, bodies, item.unit.place(item.start))
+        if status is None:
+            return self.either(partial(self.run, body), lambda: self._if(item, index + 1), why, item.unit, item.start)
+        if status:
+            return self.guarded(here, partial(self.run, body))
+        return self._if(item, index + 1)
+
+    def _case(self, item: Case, index: int) -> bool | None:
+        asked, self.asked = self.asked, set()
+        outer, self.trace = self.trace, set()
+        subject = self._asking(lambda: self.word_text(item.subject))
+        self.decided_by, self.trace = self.trace, outer | self.trace
+        here = self.asked
+        self.asked = asked | here
+        value, why = plain(subject), waits_for(subject)
+        bodies = [body for _, body in item.branches]
+        if here:
+            self.hangs_on(here, bodies, item.subject.unit.place(item.subject.start))
+        while index < len(item.branches):
+            patterns, body = item.branches[index]
+            index += 1
+            matched: bool | None = None if why is not None else False
+            for word in patterns if why is None else ():
+                pattern = self._asking(partial(self.pattern_of, word))
+                if pattern is not None and self.matches(value, pattern):
+                    matched = True
+            if matched is None:
+                subject_word = item.subject
+                return self.either(
+                    partial(self.run, body),
+                    partial(self._case, item, index),
+                    why,
+                    subject_word.unit,
+                    subject_word.start,
+                )
+            if matched:
+                return self.guarded(here, partial(self.run, body))
+        return True
+
+    def _both(self, item: Both) -> bool | None:
+        asked, self.asked = self.asked, set()
+        left = self.execute(item.left)
+        here = self.asked
+        self.asked = asked | here
+        if left is None:
+            why = self.why
+            self.either(lambda: self.execute(item.right), lambda: None, why, None, 0)
             return None
-        body = [text for text in texts[1:] if text not in ("]", "]]")]
-        return holds([text or "" for text in body])
+        if left is (item.op == "&&"):
+            return self.guarded(here, lambda: self.execute(item.right))
+        return left
 
-    def _plain(self, word: Word) -> str | None:
-        text = self._text(word.pieces)
-        if not all(segment.known for segment in text):
+    def _test(self, words: list[Word | str]) -> bool | None:
+        """`[[ ... ]]` with && || ! and brackets; the words left are one comparison."""
+        depth = 0
+        for op in ("||", "&&"):
+            for at, word in enumerate(words):
+                depth += (word == "(") - (word == ")")
+                if word == op and depth == 0:
+                    left, right = self._test(words[:at]), self._test(words[at + 1 :])
+                    decides = op == "||"
+                    if decides in (left, right):
+                        return decides
+                    return None if None in (left, right) else not decides
+            depth = 0
+        if words and not isinstance(words[0], str) and words[0].keyword == "!":
+            inner = self._test(words[1:])
+            return None if inner is None else not inner
+        if words[:1] == ["("] and words[-1:] == [")"]:
+            return self._test(words[1:-1])
+        plain_test = len(words) == 2 and not isinstance(words[0], str) and words[0].keyword in ("-z", "-n")
+        asked = set(self.asked)
+        texts = [self._asking(partial(self._tested, word, words, i)) for i, word in enumerate(words)]
+        if plain_test:  # the usual way to ask for an optional variable
+            self.asked = asked
+        return holds(texts, double=True)
+
+    def _tested(self, word: Word | str, words: Sequence[Word | str], index: int) -> str | None:
+        if isinstance(word, str):
+            return word
+        op = words[1] if len(words) == 3 else ""
+        name = op if isinstance(op, str) else op.keyword
+        text = self.word_text(word)
+        why = waits_for(text)
+        if why is not None:
+            self.why = why
             return None
-        return "".join(segment.text for segment in text)
+        if index == 2 and name in ("=", "==", "!="):
+            return self.pattern_of(word)
+        if name in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge") and index != 1:
+            value, _ = self.arithmetic(Unit(text), 0, len(plain(text)))
+            return None if value is None else str(value)
+        if index == 0 and len(words) == 2 and plain(text)[:1] == "-" and plain(text) not in ("-z", "-n"):
+            self.why = f"[[ {plain(text)} ... ]]"
+        return plain(text)
 
-    def _texts(self, word: Word) -> list[Text]:
-        """A word after expansion and field splitting."""
-        fields: list[list[Segment]] = [[]]
-        started = False
-        for piece in word.pieces:
-            if piece.kind == "array" and piece.name in self.arrays:
-                items = self.arrays[piece.name]
-                for index, item in enumerate(items):
-                    if index:
-                        fields.append([])
-                    fields[-1].extend(item)
-                started = started or bool(items)
-                continue
-            for segment in self._expand(piece):
-                if piece.quoted or piece.kind == "text" or not segment.known:
-                    fields[-1].append(segment)
-                    started = True
-                    continue
-                for part, offset, new in split_blanks(segment.text):
-                    if new and fields[-1]:
-                        fields.append([])
-                    if part:
-                        start = segment.start + offset if segment.start >= 0 else -1
-                        fields[-1].append(segment._replace(text=part, start=start))
-                        started = True
-        if fields and not fields[-1] and len(fields) > 1:
-            fields.pop()
-        return [tuple(field) for field in fields] if started else []
+    # loops
 
-    def _text(self, pieces: Sequence[Piece]) -> Text:
-        found: list[Segment] = []
-        for piece in pieces:
-            if piece.kind == "array" and piece.name in self.arrays:
-                for index, item in enumerate(self.arrays[piece.name]):
-                    if index:
-                        found.append(Segment(" ", -1))
-                    found.extend(item)
+    def _loop(self, item: For | CountingFor | While) -> bool | None:
+        try:
+            if isinstance(item, For):
+                self._for(item)
+            elif isinstance(item, While):
+                self._turns(lambda: self.condition(item.condition), lambda: None, item.body, item.until)
             else:
-                found.extend(self._expand(piece))
+                self.arithmetic(item.first.unit, item.first.start, item.first.end)
+                self._turns(
+                    lambda: self._execute(item.condition),
+                    lambda: self.arithmetic(item.step.unit, item.step.start, item.step.end), item.body, False,
+                )  # fmt: skip
+        except Leave as leave:
+            if leave.kind != "break":
+                raise
+        return True
+
+    def _for(self, item: For) -> None:
+        items = [text for word in item.words for text in self.fields(word)] if item.words is not None else None
+        items = list(self.positional) if items is None else items
+        for text in items[:_MAX_TURNS]:
+            self.variables[item.name] = text
+            self._turn(item.body)
+
+    def _turn(self, body: Program) -> None:
+        try:
+            self.run(body)
+        except Leave as leave:
+            if leave.kind != "continue":
+                raise
+
+    def _turns(self, condition: Any, step: Any, body: Program, until: bool) -> None:
+        for _ in range(_MAX_TURNS):
+            status = condition()
+            if status is None:
+                self.either(lambda: self._turn(body), lambda: None, self.why, None, 0)
+                return
+            if status is until:
+                return
+            self._turn(body)
+            step()
+
+    # pipelines, substitutions, scripts inside the script
+
+    def _pipe(self, item: Pipe) -> bool | None:
+        given = self.given
+        status: bool | None = None
+        for index, part in enumerate(item.parts):
+            last = index == len(item.parts) - 1
+            sink: list[Text] | None = self.sink if last else []
+            status = self.child(partial(self.execute, part), sink, given)
+            given = None if sink is None or last else tuple(segment for text in sink for segment in text)
+        return status
+
+    def output(self, unit: Unit, start: int, end: int, shown: str) -> Text:
+        self.steps += 1
+        if self.depth > _MAX_DEPTH or self.steps > _MAX_STEPS:
+            return (Segment(shown, -1, None, shown),)
+        inner = Unit(unit.cut(start, end))
+        sink: list[Text] = []
+        old, self.shown = self.shown, shown.replace(HOLE, "?")
+        self.depth += 1
+        try:
+            self.child(lambda: self.run(parse_shell(inner)), sink)
+        finally:
+            self.depth -= 1
+            self.shown = old
+        found = [segment for text in sink for segment in text]
+        if any(segment.why is not None and not segment.unset for segment in found):
+            why = next(segment.why for segment in found if segment.why is not None and not segment.unset)
+            raw = unit.text[start - 2 : end + 1]
+            return (Segment(raw if HOLE not in raw else shown, unit.place(start - 2), None, why),)
+        while found and found[-1].why is None and not found[-1].text.rstrip("\n"):
+            found.pop()
+        if found and found[-1].why is None:
+            found[-1] = found[-1]._replace(text=found[-1].text.rstrip("\n"))
         return tuple(found)
 
-    def _expand(self, piece: Piece) -> Text:
-        if piece.kind == "text":
-            return (Segment(piece.text, piece.start),)
-        if piece.kind == "arith":
-            number = self._arithmetic(piece.text)
-            if number is None:
-                return (Segment(piece.text, -1, f"$(({piece.text}))", False),)
-            return (Segment(str(number), -1),)
-        if piece.kind == "opaque":
-            return (Segment(piece.text, piece.start, piece.text, False),)
-        name = piece.name
-        value = self.variables.get(name)
-        if value is None and name in self.arrays and self.arrays[name]:
-            value = self.arrays[name][0]
-        if name in self.env or piece.op:
-            self.used[name] = self.env.get(name)
-        if value is not None and name in self.maybe:
-            if name in self.env:
-                return (Segment(self.env[name], -1, name),)
-            return (Segment(piece.text, piece.start, name, False),)
-        if value is not None and (value or not piece.op.startswith(":")):
-            return tuple(segment if segment.variable else segment._replace(variable=name) for segment in value)
-        if piece.op:
-            default = tuple(segment._replace(variable=name) for segment in self._text(piece.default))
-            if piece.op.endswith("="):
-                self.variables[name] = default
-            return default
-        return (Segment(piece.text, piece.start, name, False),)
-
-    def _arithmetic(self, text: str) -> int | None:
-        def value(match: re.Match[str]) -> str:
-            name = match.group(1) or match.group(2)
-            segments = self.variables.get(name)
-            if segments is None or name in self.maybe or not all(segment.known for segment in segments):
-                return "?"
-            return "".join(segment.text for segment in segments) or "0"
-
-        plain = re.sub(r"\$?\{(\w+)\}|\$?\b([A-Za-z_]\w*)", value, text)
-        return compute(plain)
-
-
-def field_of(text: Text, at: int) -> Field:
-    value = "".join(segment.text for segment in text)
-    unknown = next((segment.variable or segment.text for segment in text if not segment.known), None)
-    variable = next((segment.variable for segment in text if segment.variable), None)
-    start = end = -1
-    filled = [segment for segment in text if segment.text]
-    if filled and filled[0].start >= 0:
-        at = filled[0].start
-        start, end = at, at
-        for segment in filled:
-            if segment.start != end:
-                start = end = -1
-                break
-            end = segment.start + len(segment.text)
-    return Field(value, start, end, at, variable, unknown)
-
-
-def split_field(field: Field) -> list[Field]:
-    """The words inside one field (the command line handed to `bash -c` or `srun`)."""
-    found = []
-    for match in re.finditer(r"\S+", field.text):
-        place = (field.start + match.start(), field.start + match.end()) if field.start >= 0 else (-1, -1)
-        at = place[0] if place[0] >= 0 else field.at
-        unknown = field.unknown if field.unknown and "$" in match.group() else None
-        found.append(Field(match.group(), *place, at, field.variable, unknown))
-    return found
+    def script(self, text: Text) -> bool | None:
+        """Run a text as a script (`eval`, `bash -c`, a here-document)."""
+        return self.run(parse_shell(Unit(text)))

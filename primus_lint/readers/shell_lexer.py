@@ -1,32 +1,44 @@
-"""The shell's words, operators and expansions, with their places."""
+"""Words of a shell script, with their places."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from primus_lint.readers.shell_text import Unit
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_BRACED = re.compile(r"(\w+)(\[[@*]\])?(?:(:?[-=])(.*))?", re.ASCII | re.DOTALL)
+_BRACED = re.compile(r"([#!]?)(\w+|[@*#?])(?:\[([^\]]*)\])?", re.ASCII)
+_OPS = re.compile(r":[-=+?]|[-=+?]|:|##|%%|#|%|//|/#|/%|/|\^\^|,,|\^|,|@")
+_FD = re.compile(r"\d+(?=[<>])")
 _BLANK = " \t\r"
 _BREAK = _BLANK + "\n;&|<>()"
+_OPERATORS = (
+    ";;&", "<<<", "<<-", "&>>", ";;", ";&", "&&", "||", "|&", "<<", ">>", ">&", "<&", "<>", "&>", ">|",
+)  # fmt: skip
 _MAX_DEPTH = 20  # of ${A:-${B:-...}}
 
 
 class Piece(NamedTuple):
-    """A part of a word. kind: "text" (equal to the source between start and end), "var", "array", "arith", "opaque"
-    (what only a shell can know). `name` is the variable, `op` and `default` those of `${NAME:-default}`."""
+    """A part of a word, between two offsets of its unit. kind: "text" (equal to the unit there), "var" (`name`, its
+    `subscript` as written, `flag` "#" or "!", `op` and what follows it as `argument`), "arith" and "command" (the inside
+    lies between `inner`), "unknown"."""
 
     kind: str
-    text: str
     start: int
     end: int
     quoted: bool
     name: str = ""
+    subscript: str | None = None
+    flag: str = ""
     op: str = ""
-    default: tuple[Piece, ...] = ()
+    argument: tuple[Piece, ...] = ()
+    inner: tuple[int, int] = (0, 0)
 
 
 class Word(NamedTuple):
+    unit: Unit
     pieces: tuple[Piece, ...]
     start: int
     end: int
@@ -35,18 +47,36 @@ class Word(NamedTuple):
     def literal(self) -> str | None:
         """The text of a word without any expansion, else None."""
         if all(piece.kind == "text" for piece in self.pieces):
-            return "".join(piece.text for piece in self.pieces)
+            return "".join(self.unit.text[piece.start : piece.end] for piece in self.pieces)
         return None
+
+    @property
+    def keyword(self) -> str:
+        """The text of a word that is not quoted anywhere, else ""."""
+        if len(self.pieces) == 1 and self.pieces[0].kind == "text" and not self.pieces[0].quoted:
+            return self.unit.text[self.start : self.end]
+        return ""
+
+
+class Heredoc:
+    """`<<MARK`: the body lies between `start` and `end` once the line has ended. `expands`: variables hold in it."""
+
+    __slots__ = ("end", "expands", "mark", "start", "strip")
+
+    def __init__(self, mark: str, strip: bool, expands: bool) -> None:
+        self.mark, self.strip, self.expands = mark, strip, expands
+        self.start = self.end = 0
 
 
 class Lexer:
-    """Words and operators of a text. A token is a Word or a string (the operator)."""
+    """Words and operators of a unit, between two offsets. A token is a Word or a string (the operator)."""
 
-    def __init__(self, text: str, depth: int = 0) -> None:
-        self.text = text
-        self.at = 0
+    def __init__(self, unit: Unit, start: int = 0, end: int | None = None, depth: int = 0) -> None:
+        self.unit = unit
+        self.text = unit.text if end is None else unit.text[:end]
+        self.at = start
         self.depth = depth
-        self.heredocs: list[str] = []
+        self.heredocs: list[Heredoc] = []
 
     def token(self) -> Word | str | None:
         text = self.text
@@ -63,55 +93,71 @@ class Lexer:
                 self.at = len(text) if end < 0 else end
             elif char == "\n":
                 self.at += 1
-                self._skip_heredocs()
+                self._bodies()
                 return "\n"
+            elif char in "<>" and text.startswith("(", self.at + 1):  # <(command)
+                start, self.at = self.at, closing(text, self.at + 2, ")")
+                return Word(self.unit, (Piece("unknown", start, self.at, False),), start, self.at)
             elif char in ";&|<>()":
                 return self._operator()
+            elif char.isdigit() and (number := _FD.match(text, self.at)):
+                self.at = number.end()
             else:
                 return self.word()
         return None
 
     def _operator(self) -> str:
-        for op in (";;&", "<<<", "<<-", ";;", "&&", "||", "<<", ">>", ">&", "<&", "&>", ">|"):
+        for op in _OPERATORS:
             if self.text.startswith(op, self.at):
                 self.at += len(op)
                 return op
         self.at += 1
         return self.text[self.at - 1]
 
-    def _skip_heredocs(self) -> None:
-        for mark in self.heredocs:
+    def _bodies(self) -> None:
+        """Take the bodies of the here-documents of the line that ended."""
+        for heredoc in self.heredocs:
+            heredoc.start = heredoc.end = self.at
             while self.at < len(self.text):
                 end = self.text.find("\n", self.at)
                 end = len(self.text) if end < 0 else end
-                line = self.text[self.at : end].strip("\t\r")
+                line = self.text[self.at : end].rstrip("\r")
+                heredoc.end = self.at
                 self.at = min(end + 1, len(self.text))
-                if line == mark:
+                if (line.lstrip("\t") if heredoc.strip else line) == heredoc.mark:
                     break
+                heredoc.end = self.at
         self.heredocs = []
 
-    def word(self) -> Word:
+    def word(self, stops: str = _BREAK) -> Word:
         start = self.at
         pieces: list[Piece] = []
-        while self.at < len(self.text) and self.text[self.at] not in _BREAK:
-            self._piece(pieces, False)
+        while self.at < len(self.text) and self.text[self.at] not in stops:
+            self._piece(pieces, False, stops)
         if self.at == start:
             self.at += 1
-        return Word(tuple(pieces), start, self.at)
+        return Word(self.unit, tuple(pieces), start, self.at)
 
-    def _piece(self, pieces: list[Piece], quoted: bool) -> None:
+    def inside(self, quoted: bool) -> tuple[Piece, ...]:
+        """All that is left, as the inside of double quotes (of a here-document, of an arithmetic expression)."""
+        pieces: list[Piece] = []
+        while self.at < len(self.text):
+            self._piece(pieces, quoted, "")
+        return tuple(pieces)
+
+    def _piece(self, pieces: list[Piece], quoted: bool, stops: str) -> None:
         text, at = self.text, self.at
         char = text[at]
         if char == "$":
             self._dollar(pieces, quoted)
         elif char == "`":
-            end = text.find("`", at + 1)
-            self.at = len(text) if end < 0 else end + 1
-            pieces.append(Piece("opaque", text[at : self.at], at, self.at, quoted))
+            end = _backquote(text, at + 1)
+            self.at = min(end + 1, len(text))
+            pieces.append(Piece("command", at, self.at, quoted, inner=(at + 1, end)))
         elif char == "'" and not quoted:
             end = text.find("'", at + 1)
             end = len(text) if end < 0 else end
-            pieces.append(Piece("text", text[at + 1 : end], at + 1, end, True))
+            pieces.append(Piece("text", at + 1, end, True))
             self.at = min(end + 1, len(text))
         elif char == '"' and not quoted:
             self._double(pieces)
@@ -122,81 +168,123 @@ class Lexer:
                 self.at += 1
             elif follow != "\n":
                 keep = quoted and follow not in '$`"\\'
-                start = at if keep else at + 1
-                pieces.append(Piece("text", text[start : at + 2], start, min(at + 2, len(text)), True))
+                pieces.append(Piece("text", at if keep else at + 1, min(at + 2, len(text)), True))
         else:
-            stop = '$`"\\' if quoted else _BREAK + "$`'\"\\"
+            stop = '$`"\\' if quoted else stops + "$`'\"\\"
             end = at + 1
             while end < len(text) and text[end] not in stop:
                 end += 1
-            pieces.append(Piece("text", text[at:end], at, end, quoted))
+            pieces.append(Piece("text", at, end, quoted))
             self.at = end
 
     def _double(self, pieces: list[Piece]) -> None:
         self.at += 1
         count = len(pieces)
         while self.at < len(self.text) and self.text[self.at] != '"':
-            self._piece(pieces, True)
+            self._piece(pieces, True, "")
         if len(pieces) == count:  # "" is a word of its own
-            pieces.append(Piece("text", "", self.at, self.at, True))
+            pieces.append(Piece("text", self.at, self.at, True))
         self.at = min(self.at + 1, len(self.text))
 
     def _dollar(self, pieces: list[Piece], quoted: bool) -> None:
         text, at = self.text, self.at
-        if text.startswith("$((", at):
-            end = text.find("))", at)
-            self.at = len(text) if end < 0 else end + 2
-            pieces.append(Piece("arith", text[at + 3 : max(at + 3, self.at - 2)], at, self.at, quoted))
+        if text.startswith("$((", at) and (end := double_bracket(text, at + 3)) is not None:
+            self.at = end + 2
+            pieces.append(Piece("arith", at, self.at, quoted, inner=(at + 3, end)))
         elif text.startswith("$(", at):
-            self.at = _matching(text, at + 1, "(", ")")
-            pieces.append(Piece("opaque", text[at : self.at], at, self.at, quoted))
+            self.at = closing(text, at + 2, ")")
+            pieces.append(Piece("command", at, self.at, quoted, inner=(at + 2, max(at + 2, self.at - 1))))
         elif text.startswith("${", at):
-            self.at = _matching(text, at + 1, "{", "}")
-            pieces.append(self._braced(text[at + 2 : self.at - 1], at, quoted))
+            self.at = closing(text, at + 2, "}", quoted)
+            pieces.append(self._braced(at, quoted))
+        elif not quoted and text.startswith(("$'", '$"'), at):
+            self.at += 1
         else:
             match = _NAME.match(text, at + 1)
             end = match.end() if match else min(at + 2, len(text))
             self.at = end
             name = text[at + 1 : end]
-            special = name in ("@", "*", "?", "#", "$", "!")
-            kind = "var" if match or name.isdecimal() else "opaque" if special else "text"
-            pieces.append(Piece(kind, text[at:end], at, end, quoted, name))
+            known = match or (name and (name.isdecimal() or name in "@*#?$!-"))
+            if known:
+                index = name if name in ("@", "*") else None
+                pieces.append(Piece("var", at, end, quoted, name, index))
+            else:
+                self.at = at + 1
+                pieces.append(Piece("text", at, at + 1, quoted))
 
-    def _braced(self, inner: str, at: int, quoted: bool) -> Piece:
+    def _braced(self, at: int, quoted: bool) -> Piece:
         end = self.at
-        match = _BRACED.fullmatch(inner)
+        close = end - 1 if self.text[end - 1 : end] == "}" else end
+        match = _BRACED.match(self.text, at + 2, close)
         if match is None or self.depth >= _MAX_DEPTH:
-            return Piece("opaque", self.text[at:end], at, end, quoted)
-        name, array, op, _ = match.groups()
-        default: tuple[Piece, ...] = ()
-        if op is not None:
-            default = self._default(at + 2 + match.start(4), end - 1, quoted)
-        return Piece("array" if array else "var", self.text[at:end], at, end, quoted, name, op or "", default)
+            return Piece("unknown", at, end, quoted)
+        flag, name, index = match.groups()
+        index = name if name in ("@", "*") else index
+        op = ""
+        argument: tuple[Piece, ...] = ()
+        if match.end() < close:
+            found = _OPS.match(self.text, match.end(), close)
+            if found is None:
+                return Piece("unknown", at, end, quoted)
+            op = found.group()
+            argument = self._argument(found.end(), close, quoted)
+        return Piece("var", at, end, quoted, name, index, flag, op, argument)
 
-    def _default(self, start: int, end: int, quoted: bool) -> tuple[Piece, ...]:
-        inner = Lexer(self.text[:end], self.depth + 1)
-        inner.at = start
+    def _argument(self, start: int, end: int, quoted: bool) -> tuple[Piece, ...]:
+        inner = Lexer(self.unit, start, end, self.depth + 1)
         pieces: list[Piece] = []
         while inner.at < end:
-            if self.text[inner.at] == '"':
+            if inner.text[inner.at] == '"':
                 inner._double(pieces)
             else:
-                inner._piece(pieces, True)
-        return tuple(piece._replace(quoted=quoted) for piece in pieces)
+                inner._piece(pieces, quoted, "")
+        return tuple(piece._replace(quoted=True) for piece in pieces) if quoted else tuple(pieces)
 
 
-def _matching(text: str, at: int, opener: str, closer: str) -> int:
-    """Index behind the bracket that closes the one at `at`."""
-    depth = 0
+def closing(text: str, at: int, closer: str, quoted: bool = False) -> int:
+    """Index behind the bracket that ends what begins at `at`; quotes and inner expansions are stepped over."""
+    stack = ['"', closer] if quoted else [closer]
+    base = len(stack) - 1
     while at < len(text):
         char = text[at]
+        top = stack[-1]
         if char == "\\":
             at += 1
-        elif char == opener:
-            depth += 1
-        elif char == closer:
-            depth -= 1
-            if depth == 0:
+        elif char == top:
+            stack.pop()
+            if len(stack) == base:
                 return at + 1
+        elif text.startswith("$(", at) or text.startswith("${", at):
+            stack.append(")" if text[at + 1] == "(" else "}")
+            at += 1
+        elif char == '"':
+            stack.append('"')
+        elif char == "'" and next((mark for mark in reversed(stack) if mark != "}"), "") != '"':
+            end = text.find("'", at + 1)
+            at = len(text) if end < 0 else end
+        elif char == "(" and top == ")":
+            stack.append(")")
+        if len(stack) > 200:
+            return len(text)
         at += 1
     return len(text)
+
+
+def double_bracket(text: str, at: int) -> int | None:
+    """Index of the `))` that ends an arithmetic expression; None when brackets close otherwise (a subshell)."""
+    depth = 0
+    while at < len(text):
+        if text[at] == "(":
+            depth += 1
+        elif text[at] == ")":
+            if depth == 0:
+                return at if text.startswith("))", at) else None
+            depth -= 1
+        at += 1
+    return None
+
+
+def _backquote(text: str, at: int) -> int:
+    while at < len(text) and text[at] != "`":
+        at += 2 if text[at] == "\\" else 1
+    return min(at, len(text))

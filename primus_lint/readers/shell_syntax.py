@@ -1,52 +1,129 @@
-"""A small part of the shell's grammar: assignments, commands, `if`, `case`, loops.
-
-Enough to follow how a launch script puts its flags together; everything else is kept as a command or skipped.
-"""
+"""The grammar of shell scripts: commands, lists, pipelines, `if`, `case`, loops, functions."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import NamedTuple
 
-from primus_lint.readers.shell_lexer import Lexer, Piece, Word
+from primus_lint.readers.shell_lexer import Heredoc, Lexer, Piece, Word, double_bracket
+from primus_lint.readers.shell_text import Unit
 
-_ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
-_OPENERS = {"if": "fi", "while": "done", "until": "done", "for": "done", "case": "esac"}
+ASSIGN = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]\n]*)\])?(\+?)=", re.ASCII)
+_REDIRECTS = ("<", ">", ">>", ">&", "<&", "<>", "&>", "&>>", ">|", "<<", "<<-", "<<<")
 _DECLARE = ("export", "local", "declare", "readonly", "typeset")
+_OPENERS = ("if", "while", "until", "for", "select", "case", "{", "[[", "function")
+_MAX_DEPTH = 60
 
 
 class Assign(NamedTuple):
+    """`NAME=value`, `NAME+=value`, `NAME[index]=value`; `items` for `NAME=(...)`."""
+
     name: str
+    subscript: str | None
     append: bool
+    value: Word | None
+    items: tuple[Word, ...] | None
+
+
+class Simple(NamedTuple):
+    """A command. `declared`: the assignments behind `export`, `local`, ...; `inputs`: here-documents and -strings."""
+
+    assigns: tuple[Assign, ...]
     words: tuple[Word, ...]
-    array: bool
-    exported: bool
+    declared: tuple[Assign, ...]
+    inputs: tuple[Heredoc | Word, ...]
+    unit: Unit
+    start: int
 
 
-class Command(NamedTuple):
-    words: tuple[Word, ...]
+class Test(NamedTuple):
+    """`[[ ... ]]`: words, and the operators between them as texts."""
+
+    words: tuple[Word | str, ...]
 
 
-class Choice(NamedTuple):
-    """`if` or `case`: (condition words, body) in order; an `else` has no condition. `subject`: the word of `case`,
-    whose conditions are patterns."""
+class Arithmetic(NamedTuple):
+    """`(( ... ))`, between two offsets."""
 
-    branches: tuple[tuple[tuple[Word, ...] | None, tuple[Statement, ...]], ...]
-    subject: Word | None
+    unit: Unit
+    start: int
+    end: int
 
 
-class Loop(NamedTuple):
-    variable: str
+class Pipe(NamedTuple):
+    parts: tuple[Statement, ...]
+
+
+class Both(NamedTuple):
+    """`left && right`, `left || right`."""
+
+    left: Statement
+    op: str
+    right: Statement
+
+
+class Negate(NamedTuple):
+    inner: Statement
+
+
+class If(NamedTuple):
+    """(condition, body) in order; the condition of `else` is None."""
+
+    branches: tuple[tuple[tuple[Statement, ...] | None, tuple[Statement, ...]], ...]
+    unit: Unit
+    start: int
+
+
+class Case(NamedTuple):
+    subject: Word
+    branches: tuple[tuple[tuple[Word, ...], tuple[Statement, ...]], ...]
+    start: int
+
+
+class For(NamedTuple):
+    """`words` is None for `for NAME` and `for NAME in "$@"`."""
+
+    name: str
+    words: tuple[Word, ...] | None
     body: tuple[Statement, ...]
 
 
-Statement = Assign | Command | Choice | Loop
+class CountingFor(NamedTuple):
+    """`for ((first; while; next))`."""
+
+    first: Arithmetic
+    condition: Arithmetic
+    step: Arithmetic
+    body: tuple[Statement, ...]
+
+
+class While(NamedTuple):
+    condition: tuple[Statement, ...]
+    body: tuple[Statement, ...]
+    until: bool
+
+
+class Group(NamedTuple):
+    body: tuple[Statement, ...]
+    subshell: bool
+
+
+class Function(NamedTuple):
+    name: str
+    body: Statement
+
+
+Statement = (
+    Simple | Test | Arithmetic | Pipe | Both | Negate | If | Case | For | CountingFor | While | Group | Function
+)  # fmt: skip
+Program = tuple[Statement, ...]
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
-        self.lexer = Lexer(text)
-        self.text = text
+    def __init__(self, unit: Unit) -> None:
+        self.lexer = Lexer(unit)
+        self.unit = unit
         self.peeked: list[Word | str | None] = []
 
     def next(self) -> Word | str | None:
@@ -59,134 +136,260 @@ class _Parser:
 
     def keyword(self) -> str:
         token = self.peek()
-        return (token.literal or "") if isinstance(token, Word) and len(token.pieces) == 1 else ""
+        return token.keyword if isinstance(token, Word) else ""
 
-    def block(self, *ends: str, depth: int = 0) -> tuple[Statement, ...]:
-        """Statements up to one of the words `ends` (not taken), or the end."""
+    def place(self) -> int:
+        """Where the next token begins."""
+        token = self.peek()
+        return token.start if isinstance(token, Word) else self.lexer.at
+
+    def skip_breaks(self) -> None:
+        while self.peek() == "\n":
+            self.next()
+
+    def program(self, *ends: str, depth: int = 0) -> Program:
+        """Statements up to one of `ends` (not taken), or the end."""
         found: list[Statement] = []
         while (token := self.peek()) is not None:
-            word = self.keyword()
-            if word in ends or (token in ends and isinstance(token, str)):
+            if (token in ends) if isinstance(token, str) else (self.keyword() in ends):
                 break
-            if isinstance(token, str):
-                self.next()
-            elif word in _OPENERS and depth < 50:
-                self.next()
-                found.append(self._compound(word, depth + 1))
-            elif word in ("then", "do", "else", "elif", "fi", "done", "esac", "{", "}", "!", "function"):
-                self.next()
+            if isinstance(token, str) and token not in ("(", *_REDIRECTS):
+                self.next()  # a separator, or what belongs to nothing
             else:
-                found.extend(self._simple())
+                found.append(self.both(depth))
         return tuple(found)
 
-    def _compound(self, word: str, depth: int) -> Statement:
-        if word == "if":
-            return self._if(depth)
-        if word == "case":
-            return self._case(depth)
-        variable = ""
-        if word == "for":
-            token = self.peek()
-            variable = (token.literal or "") if isinstance(token, Word) else ""
-        self.block("do", depth=depth)
-        self.next()
-        body = self.block("done", depth=depth)
-        self.next()
-        return Loop(variable, body)
+    def both(self, depth: int) -> Statement:
+        left = self.pipe(depth)
+        while self.peek() in ("&&", "||"):
+            op = str(self.next())
+            self.skip_breaks()
+            left = Both(left, op, self.pipe(depth))
+        return left
 
-    def _if(self, depth: int) -> Statement:
-        branches: list[tuple[tuple[Word, ...] | None, tuple[Statement, ...]]] = []
-        while True:
-            condition = self.block("then", depth=depth)
+    def pipe(self, depth: int) -> Statement:
+        negated = False
+        while self.keyword() == "!":
             self.next()
-            body = self.block("elif", "else", "fi", depth=depth)
-            words = condition[0].words if len(condition) == 1 and isinstance(condition[0], Command) else ()
-            branches.append((words, body))
+            negated = not negated
+        parts = [self.command(depth)]
+        while self.peek() in ("|", "|&"):
+            self.next()
+            self.skip_breaks()
+            parts.append(self.command(depth))
+        found = parts[0] if len(parts) == 1 else Pipe(tuple(parts))
+        return Negate(found) if negated else found
+
+    def command(self, depth: int) -> Statement:
+        token = self.peek()
+        if depth < _MAX_DEPTH:
+            if token == "(":
+                found = self.bracket(depth)
+            elif (word := self.keyword()) in _OPENERS:
+                self.next()
+                found = self.compound(word, depth + 1)
+            else:
+                return self.simple(depth)
+            while self.peek() in _REDIRECTS:
+                self.redirect([])
+            return found
+        if token == "(":
+            self.next()
+        return self.simple(depth)
+
+    def bracket(self, depth: int) -> Statement:
+        """`( ... )` or `(( ... ))`."""
+        self.next()
+        if self.lexer.text.startswith("(", self.lexer.at) and not self.peeked:
+            inside = self.double_bracket(self.lexer.at + 1)
+            if inside is not None:
+                return inside
+        body = self.program(")", depth=depth + 1)
+        self.next()
+        return Group(body, True)
+
+    def double_bracket(self, start: int) -> Arithmetic | None:
+        end = double_bracket(self.lexer.text, start)
+        if end is None:
+            return None
+        self.lexer.at = end + 2
+        return Arithmetic(self.unit, start, end)
+
+    def compound(self, word: str, depth: int) -> Statement:
+        if word == "if":
+            return self.choice(depth)
+        if word == "case":
+            return self.case(depth)
+        if word in ("for", "select"):
+            return self.loop(depth)
+        if word == "[[":
+            return self.test()
+        if word == "{":
+            body = self.program("}", depth=depth)
+            self.next()
+            return Group(body, False)
+        if word == "function":
+            token = self.next()
+            name = (token.literal or "") if isinstance(token, Word) else ""
+            while self.peek() in ("(", ")"):
+                self.next()
+            return self.function(name, depth)
+        condition = self.program("do", depth=depth)
+        self.next()
+        body = self.program("done", depth=depth)
+        self.next()
+        return While(condition, body, word == "until")
+
+    def function(self, name: str, depth: int) -> Statement:
+        self.skip_breaks()
+        return Function(name, self.command(depth))
+
+    def choice(self, depth: int) -> Statement:
+        start = self.place()
+        branches: list[tuple[Program | None, Program]] = []
+        while True:
+            condition = self.program("then", depth=depth)
+            self.next()
+            branches.append((condition, self.program("elif", "else", "fi", depth=depth)))
             end = self.keyword()
             self.next()
             if end == "else":
-                branches.append((None, self.block("fi", depth=depth)))
+                branches.append((None, self.program("fi", depth=depth)))
                 self.next()
             if end != "elif":
-                return Choice(tuple(branches), None)
+                return If(tuple(branches), self.unit, start)
 
-    def _case(self, depth: int) -> Statement:
+    def case(self, depth: int) -> Statement:
+        start = self.place()
         subject = self.next()
-        branches: list[tuple[tuple[Word, ...] | None, tuple[Statement, ...]]] = []
+        branches: list[tuple[tuple[Word, ...], Program]] = []
         while self.peek() is not None and self.keyword() != "in":
             self.next()
         self.next()
-        while self.peek() is not None and self.keyword() != "esac":
+        while self.peek() is not None:
+            self.skip_breaks()
+            if self.keyword() == "esac":
+                break
             patterns: list[Word] = []
             while (token := self.next()) is not None and token != ")":
                 if isinstance(token, Word):
                     patterns.append(token)
-            branches.append((tuple(patterns), self.block(";;", ";;&", "esac", depth=depth)))
+            branches.append((tuple(patterns), self.program(";;", ";;&", ";&", "esac", depth=depth)))
             if self.keyword() != "esac":
                 self.next()
-            while self.peek() == "\n":
-                self.next()
         self.next()
-        return Choice(tuple(branches), subject if isinstance(subject, Word) else None)
+        empty = Word(self.unit, (), start, start)
+        return Case(subject if isinstance(subject, Word) else empty, tuple(branches), start)
 
-    def _simple(self) -> list[Statement]:
-        """One simple command with the assignments before it."""
-        found: list[Statement] = []
+    def loop(self, depth: int) -> Statement:
+        counting: list[Arithmetic] = []
+        name, words = "", None
+        token = self.next()
+        if token == "(" and (inside := self.double_bracket(self.lexer.at + 1)) is not None:
+            ends = [match.start() for match in re.finditer(";", self.unit.text[inside.start : inside.end])]
+            bounds = [-1, *ends[:2], inside.end - inside.start]
+            for first, last in itertools.pairwise(bounds):
+                counting.append(Arithmetic(self.unit, inside.start + first + 1, inside.start + last))
+        elif isinstance(token, Word):
+            name = token.literal or ""
+            self.skip_breaks()
+            if self.keyword() == "in":
+                self.next()
+                items: list[Word] = []
+                while isinstance(item := self.peek(), Word):
+                    self.next()
+                    items.append(item)
+                words = tuple(items)
+        self.program("do", "{", depth=depth)
+        self.next()
+        body = self.program("done", "}", depth=depth)
+        self.next()
+        if len(counting) == 3:
+            return CountingFor(counting[0], counting[1], counting[2], body)
+        return For(name, words, body)
+
+    def test(self) -> Statement:
+        words: list[Word | str] = []
+        while (token := self.next()) is not None:
+            if isinstance(token, Word) and token.keyword == "]]":
+                break
+            if token != "\n":
+                words.append(token)
+            if isinstance(token, Word) and token.keyword == "=~":
+                match = re.compile(r"[ \t]*").match(self.lexer.text, self.lexer.at)
+                self.lexer.at = match.end() if match else self.lexer.at
+                words.append(self.lexer.word(" \t\n"))
+        return Test(tuple(words))
+
+    def simple(self, depth: int) -> Statement:
+        """A command with the assignments before it, or the definition of a function."""
+        assigns: list[Assign] = []
+        declared: list[Assign] = []
         words: list[Word] = []
-        exported = False
-        test = False
+        inputs: list[Heredoc | Word] = []
+        token = self.peek()
+        start = token.start if isinstance(token, Word) else self.lexer.at
         while (token := self.peek()) is not None:
             if isinstance(token, str):
-                if token in ("<", ">", ">>", ">&", "<&", "&>", ">|", "<<", "<<-", "<<<"):
-                    self._redirect()
+                if token in _REDIRECTS:
+                    self.redirect(inputs)
                     continue
-                if test and token not in ("\n", ";"):  # && || ( ) < > inside [[ ]]
+                if token == "(" and len(words) == 1 and not assigns and words[0].literal:
                     self.next()
-                    words.append(Word((Piece("opaque", token, 0, 0, False),), 0, 0))
+                    if self.peek() == ")":
+                        self.next()
+                        return self.function(words[0].literal, depth)
                     continue
                 break
             self.next()
-            assign = _ASSIGN.match(self.text, token.start, token.end)
-            first = words[0].literal if words else None
-            if assign and (not words or first in _DECLARE) and token.pieces and not token.pieces[0].quoted:
-                found.append(self._assign(token, assign, exported or first == "export"))
-                continue
-            words.append(token)
-            test = test or token.literal == "[["
-            if token.literal == "]]":
-                test = False
-        if words and words[0].literal == "export" and len(words) == 1:
-            return found
-        if words and words[0].literal not in _DECLARE:
-            found.append(Command(tuple(words)))
-        return found
+            match = ASSIGN.match(self.unit.text, token.start, token.end)
+            declares = bool(words) and words[0].literal in _DECLARE
+            if match and (not words or declares) and token.pieces and not token.pieces[0].quoted:
+                (declared if declares else assigns).append(self.assign(token, match))
+            else:
+                words.append(token)
+        return Simple(tuple(assigns), tuple(words), tuple(declared), tuple(inputs), self.unit, start)
 
-    def _assign(self, token: Word, match: re.Match[str], exported: bool) -> Assign:
-        name, append = match.group(1), bool(match.group(2))
-        if token.end == match.end() and self.text[token.end : token.end + 1] == "(" and not self.peeked:
+    def assign(self, token: Word, match: re.Match[str]) -> Assign:
+        name, index, append = match.group(1), match.group(2), bool(match.group(3))
+        if token.end == match.end() and self.unit.text[token.end : token.end + 1] == "(" and not self.peeked:
             self.next()
             items: list[Word] = []
             while (item := self.next()) is not None and item != ")":
                 if isinstance(item, Word):
                     items.append(item)
-            return Assign(name, append, tuple(items), True, exported)
-        pieces = list(token.pieces)
-        head = pieces[0]
-        cut = match.end() - head.start
-        pieces[0] = head._replace(text=head.text[cut:], start=head.start + cut)
-        value = Word(tuple(piece for piece in pieces if piece.text or piece.quoted), match.end(), token.end)
-        return Assign(name, append, (value,), False, exported)
+            return Assign(name, index, append, None, tuple(items))
+        return Assign(name, index, append, behind(token, match.end()), None)
 
-    def _redirect(self) -> None:
+    def redirect(self, inputs: list[Heredoc | Word]) -> None:
         op = self.next()
         target = self.peek()
-        if isinstance(target, Word):
-            self.next()
-            if op in ("<<", "<<-"):
-                mark = "".join(piece.text for piece in target.pieces)
-                self.lexer.heredocs.append(mark)
+        if not isinstance(target, Word):
+            return
+        if op in ("<<", "<<-"):
+            text = self.unit.text
+            mark = "".join(text[piece.start : piece.end] for piece in target.pieces)
+            quoted = any(piece.quoted for piece in target.pieces)
+            heredoc = Heredoc(mark, op == "<<-", not quoted)
+            self.lexer.heredocs.append(heredoc)
+            inputs.append(heredoc)
+        elif op == "<<<":
+            inputs.append(target)
+        self.next()
 
 
-def parse_shell(text: str) -> tuple[Statement, ...]:
-    """The statements of a script; never raises for what the text says."""
-    return _Parser(text).block()
+def behind(word: Word, offset: int) -> Word:
+    """The part of a word from an offset on (the value of an assignment)."""
+    pieces: list[Piece] = []
+    for piece in word.pieces:
+        if piece.start < offset:
+            if piece.end <= offset:
+                continue
+            piece = piece._replace(start=offset)
+        pieces.append(piece)
+    return Word(word.unit, tuple(pieces), offset, word.end)
+
+
+def parse_shell(unit: Unit) -> Program:
+    """The statements of a text; never raises for what the text says."""
+    return _Parser(unit).program()

@@ -30,6 +30,8 @@ def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
         for finding in findings_of(subject):
             locate(finding, subject)
             findings.append(finding)
+    if checked.document.format == "shell" and len(checked.subjects) > 1:
+        findings = _once(findings)
     findings = [f for f in findings if selected(f.code, f.name, f.severity, checked.path, settings)]
     findings = [f for f in findings if not _told(f, findings)]
     if settings is not None and settings.severity:
@@ -37,6 +39,14 @@ def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
     findings += suppress(findings, checked, settings)
     findings.sort(key=_order)
     return findings
+
+
+def _once(findings: list[Finding]) -> list[Finding]:
+    """Of what several commands of one script share, one finding: the text that it points at is the same."""
+    first: dict[tuple[str, str, Place | None], Finding] = {}
+    for finding in findings:
+        first.setdefault((finding.code, finding.message, finding.place), finding)
+    return list(first.values())
 
 
 def _order(finding: Finding) -> tuple[int, int, int, str]:

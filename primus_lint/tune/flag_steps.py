@@ -33,6 +33,8 @@ def flag_steps(changes: Iterable[Change], section: Section, document: ResolvedDo
         if change.op == "rename":
             return f"{change.key} cannot be renamed in a list of flags"
         value = None if change.op == "drop" else change.value
+        if isinstance(value, bool) and origin is not None and section.get(change.key) is value:
+            continue  # it stands already
         names = [text for text, flag in known.items() if flag.key == change.key]
         wanted = [text for text in names if known[text].off is (value is False)]
         removed = origin is not None and (value is None or isinstance(value, bool))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _BREAK = re.compile(r"(?:[ \t]|\\\r?\n|\r?\n)+")
 _VARIABLE = re.compile(r"""(?:[ \t]+|=)(?:"[^"\n]*"|\S+)""")  # the use of the variable that a value comes through
+_WRITTEN = ("tensorboard_dir", "wandb_exp_name", "wandb_save_dir", "save", "profile_dir", "memory_snapshot_path")
 _BEFORE = re.compile(r"(?:[ \t]|\\\r?\n|\r?\n)+$")
 
 
@@ -35,10 +36,13 @@ def rewrite_shell(changes: Iterable[Change], section: Section, document: Resolve
     assert document.source is not None and document.again is not None
     draft = Draft(document.source.text)
     now = document
+    last = {(section.name, step.key): None if step.op == "delete" else _plain(step.value) for step in steps}
     while steps:
         step = next((step for step in steps if step.op != "insert" or _has_relative(step, section.name, now)), steps[0])
         steps.remove(step)
-        proved = _make(step, section.name, now, draft)
+        if _values(now).get((section.name, step.key)) == last[section.name, step.key] and now is not document:
+            continue  # the script itself followed an earlier step
+        proved = _make(step, section.name, now, draft, last)
         if isinstance(proved, EditError):
             return proved
         now = proved
@@ -53,12 +57,18 @@ def _has_relative(step: Step, name: str, now: ResolvedDocument) -> bool:
     )
 
 
-def _make(step: Step, name: str, now: ResolvedDocument, draft: Draft) -> ResolvedDocument | EditError:
-    """Make one step on `draft`: the first of its spellings that the re-read script proves."""
+Values = dict[tuple[str, str], Any]  # by section and key
+
+
+def _make(step: Step, name: str, now: ResolvedDocument, draft: Draft, last: Values) -> ResolvedDocument | EditError:
+    """Make one step on `draft`: the first of its spellings that the re-read script proves. `last` are the values after
+    all steps: a script that takes one of them by itself is right."""
     assert now.source is not None and now.again is not None
     section = _named(name, now)
     assert section is not None
     wanted = {**_values(now), (name, step.key): None if step.op == "delete" else _plain(step.value)}
+    also: list[tuple[str, str]] = []
+    leaves = False
     for splice in _spellings(step, section, now):
         trial = Draft(draft.text)
         if trial.apply([splice]) is not None:
@@ -67,15 +77,35 @@ def _make(step: Step, name: str, now: ResolvedDocument, draft: Draft) -> Resolve
             now.source.path, now.source.encode(trial.text), trial.text, now.source.bom, now.source.encoding
         )
         after = now.again(source)
-        if {key: value for key, value in _values(after).items() if value is not None} == {
-            key: value for key, value in wanted.items() if value is not None
-        } and len(after.problems) <= len(now.problems):
+        differ = _differing(_values(after), wanted, last)
+        if not differ and len(after.problems) <= len(now.problems):
             draft.apply([splice])
             return after
+        leaves = leaves or any(problem.code == "no-training-command" for problem in after.problems)
+        also = also or ([] if (name, step.key) in differ or len(after.sections) < len(now.sections) else differ)
     origin = locate_origin(section, step.key, now)
+    if also:
+        keys = list(dict.fromkeys(key if other == name else f"{key} of {other}" for other, key in also))
+        through = f" through ${origin.variable}" if origin is not None and origin.variable is not None else ""
+        return EditError(f"changing {step.flag}{through} would also change {', '.join(keys[:4])}")
+    if leaves:
+        return EditError(f"with {step.flag} {step.value} the script leaves before it trains")
     if origin is not None and origin.variable is not None:
         return EditError(f"{step.flag} takes its value from ${origin.variable}: change it where that is set")
     return EditError(f"{step.flag} cannot be edited in this script")
+
+
+def _differing(found: Values, wanted: Values, last: Values) -> list[tuple[str, str]]:
+    """Where two readings differ, sorted. Where a run writes may differ: scripts build its name from the sizes. What a
+    run loads may not. Sequence parallelism without tensor parallelism is no difference: Megatron switches it off."""
+    differ = [key for key in {*found, *wanted} if found.get(key) != wanted.get(key)]
+    return sorted(
+        key
+        for key in differ
+        if not (key in last and found.get(key) == last[key])
+        and not (key[1] == "sequence_parallel" and found.get((key[0], "tensor_model_parallel_size")) == 1)
+        and not (key[1] in _WRITTEN and isinstance(found.get(key), str) and isinstance(wanted.get(key), str))
+    )
 
 
 def _spellings(step: Step, section: Section, now: ResolvedDocument) -> list[Splice]:
@@ -100,12 +130,13 @@ def _spellings(step: Step, section: Section, now: ResolvedDocument) -> list[Spli
 
 
 def _words(value: Any) -> list[str]:
-    """A value as words of a command: quoted where the shell needs it, and plain (inside quotes that stand already)."""
+    """A value as words of a command: quoted where the shell needs it, plain (inside quotes that stand already), and with
+    its quotes quoted (where `eval` reads the words once more)."""
     items = [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)]
     quoted, plain = " ".join(shlex.quote(item) for item in items), " ".join(items)
     if quoted == plain:
         return [plain]
-    return [quoted] if any(char in plain for char in "\"'$`\\") else [quoted, plain]
+    return [quoted] if any(char in plain for char in "\"'$`\\") else [quoted, plain, f'"{quoted}"']
 
 
 def _removals(origin: Origin, text: str) -> list[Splice]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from typing import Any
 
 import pytest
 
 from primus_lint.readers import read
 from primus_lint.readers.document import ResolvedDocument
-from primus_lint.readers.shell_compute import compute
+from primus_lint.readers.shell_compute import Unknown, compute
 from primus_lint.source.text import SourceText
 from primus_lint.target import resolve_target
 
+BASH = shutil.which("bash")
 CORE = "--num-layers 2 --hidden-size 64 "
 
 
@@ -141,8 +144,8 @@ def test_what_the_shell_does(lines: str, arguments: str, expected: dict[str, Any
         ("", "--seq-length $1"),
         ("A=$(nvidia-smi)", "--seq-length $A"),
         ("A=`date`", "--seq-length $A"),
-        ("if [ $X = y ]; then A=1; else A=2; fi", "--seq-length $A"),
-        ("for A in 1 2; do B=$A; done", "--seq-length $B"),
+        ("if [ $(hostname) = y ]; then A=1; else A=2; fi", "--seq-length $A"),
+        ("for A in $(ls); do B=$A; done", "--seq-length $B"),
         ("", "--seq-length ${A//x/y}"),
         ("", "--seq-length $((UNKNOWN * 2))"),
     ],
@@ -156,14 +159,15 @@ def test_what_only_a_shell_can_know_is_named(lines: str, arguments: str) -> None
 
 def test_a_variable_under_a_condition_can_be_given() -> None:
     text = f"if [ $X = y ]; then A=1; else A=2; fi\ntorchrun pretrain_gpt.py {CORE}--seq-length $A\n"
-    assert values(text, env={"A": "5"}) == {"seq_length": 5}
+    unknown = text.replace("$X", "$(hostname)")
+    assert values(unknown, env={"A": "5"}) == {"seq_length": 5}
     assert values(text, env={"X": "y"}) == {"seq_length": 1}
 
 
 def test_words_that_belong_to_no_flag() -> None:
     document = parse(f"torchrun pretrain_gpt.py {CORE}$EXTRA --bf16\n")
     [problem] = document.problems
-    assert (problem.code, problem.fatal) == ("unset-variable", False) and "EXTRA" in problem.message
+    assert (problem.code, problem.fatal) == ("unset-variable-as-empty", False) and "$EXTRA" in problem.message
 
 
 def test_eval_srun_and_several_commands() -> None:
@@ -201,10 +205,20 @@ def test_a_shebang_tells_a_script_without_suffix() -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [("1+2*3", 7), ("(1+2)*3", 9), ("7/2", 3), ("-7/2", -3), ("-7%3", -1), ("8-2-1", 5), ("2*-3", -6), ("1+", None),
-     ("", None), ("1/0", None), ("2**3", None), ("a", None), ("9" * 30, None), ("(" * 200, None)],
+     ("", 0), ("1/0", None), ("2**3", 8), ("-2**2", 4), ("2**3**2", 512), ("1 ? 2 : 3", 2), ("0 || 3 && 0", 0), ("010", 8),
+     ("0x10", 16), ("1 << 3 | 1", 9), ("!0 + ~0", 0), ("3 > 2 == 1", 1), ("5, 6", 6), ("2**-1", None), ("08", None)],
 )  # fmt: skip
 def test_arithmetic(text: str, value: int | None) -> None:
     assert compute(text) == value
+    if BASH is not None:
+        done = subprocess.run([BASH, "-c", f"echo $(({text}))"], capture_output=True, text=True)
+        assert done.stdout == ("" if value is None else f"{value}\n")
+
+
+@pytest.mark.parametrize("text", ["a", "9" * 30, "(" * 2000 + "1", "2**63"])
+def test_arithmetic_that_is_not_followed(text: str) -> None:
+    with pytest.raises(Unknown):
+        compute(text)
 
 
 @pytest.mark.parametrize(
@@ -220,3 +234,113 @@ def test_the_launch_command_is_a_target_that_the_command_line_hides(
     target, assumed = resolve_target("run.sh", source, None, document=read(source), **given)
     assert target.world_size == world
     assert world is None or given or "the launch command in the file" in [item.source for item in assumed]
+
+
+def problems(text: str, **more: Any) -> dict[str, str]:
+    return {problem.code: problem.message for problem in parse(text, **more).problems}
+
+
+def test_what_waits_for_one_variable_is_said_once() -> None:
+    text = f"SIZE=$2\nif [ $SIZE = 7B ]; then H=32; S=4096; fi\ntorchrun x.py {CORE}--num-attention-heads $H --seq-length $S\n"
+    found = problems(text)
+    assert found["unset-variable"].startswith("$2 is not set here: --num-attention-heads, --seq-length wait for it")
+    assert "--env 2=VALUE" in found["unset-variable"]
+    document = parse(text, env={"1": "dsw", "2": "7B"})
+    assert not document.problems and document.sections[0].get("seq_length") == 4096
+
+
+def test_what_only_a_run_knows_says_what_to_give() -> None:
+    text = (
+        f"GPUS=$(nvidia-smi -L | wc -l)\ntorchrun x.py {CORE}--global-batch-size $((GPUS * 4)) --seq-length $(cat n)\n"
+    )
+    found = [problem.message for problem in parse(text).problems]
+    assert any(
+        "$(nvidia-smi -L | wc -l)" in message and "--set global_batch_size=VALUE" in message for message in found
+    )
+    document = parse(text, env={"GPUS": "8"}, set_values=(("seq_length", "64"),))
+    assert not document.problems
+    assert (document.sections[0].get("global_batch_size"), document.sections[0].get("seq_length")) == (32, 64)
+
+
+def test_an_undecided_condition_leaves_the_sure_flags() -> None:
+    text = f'A=({CORE})\nA+=(--bf16)\nif grep -q x /proc/cpuinfo; then A+=(--swiglu); fi\nB="--fp16"\nif [ -f f ]; then B="$B --lr 1"; fi\n'
+    document = parse(text + 'torchrun x.py "${A[@]}" $B\n')
+    section = document.sections[0]
+    assert (section.get("bf16"), section.get("fp16"), section.get("num_layers")) == (True, True, 2)
+    assert [problem.code for problem in document.problems] == ["unset-variable"] * 2
+    assert all("condition" in problem.message for problem in document.problems)
+
+
+def test_a_guard_that_leaves_is_taken_as_passed() -> None:
+    text = "if [ ! -f pretrain_gpt.py ]; then exit 1; fi\n[ -d /data ] || exit 2\nif [ $# -lt 3 ]; then echo usage; exit 1; fi\n"
+    assert values(text + f"torchrun pretrain_gpt.py {CORE}--seq-length 8\n") == {"seq_length": 8}
+
+
+def test_a_script_that_leaves_says_where_and_why() -> None:
+    text = f"SIZE=${{SIZE:-13B}}\ncase $SIZE in 7B) L=2 ;; *) exit 1 ;; esac\ntorchrun x.py {CORE}\n"
+    document = parse(text)
+    [problem] = document.problems
+    assert (problem.code, problem.fatal, problem.line) == (
+        "no-training-command",
+        True,
+        2,
+    ) and "$SIZE" in problem.message
+    assert not parse(text, env={"SIZE": "7B"}).problems
+    assert not parse("exit 1\n# --num-layers\n").is_recipe
+
+
+def test_a_condition_on_an_unset_variable_is_said_when_it_matters() -> None:
+    text = f'if [ "$P" = fp16 ]; then A=--fp16; else A=--bf16; fi\nif [ "$Q" = 1 ]; then LOG=x; fi\ntorchrun x.py {CORE}$A\n'
+    document = parse(text)
+    [problem] = document.problems
+    assert (problem.code, problem.line) == ("unset-variable-as-empty", 1) and "$P " in problem.message
+    assert document.sections[0].get("bf16") is True
+
+
+def test_flags_of_another_program_are_one_warning() -> None:
+    command = f"torchrun {{}} {CORE}--extra-vocab-size 3 --patch-tokenizer-type X --num-layerz 3\n"
+    found = problems(command.format("pretrain_mine.py"))
+    assert (
+        list(found) == ["flag-of-the-program"] and "--num-layerz is near --num-layers" in found["flag-of-the-program"]
+    )
+    assert [p.code for p in parse(command.format("pretrain_gpt.py")).problems] == ["unknown-flag"] * 3
+
+
+def test_a_checkout_around_the_script_knows_its_flags(tmp_path: Any) -> None:
+    for folder in ("megatron/training", "examples/llama"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "megatron/training/arguments.py").write_text("group.add_argument('--moe-mine', type=int)\n")
+    (tmp_path / "pretrain_gpt.py").write_text('parser.add_argument("--mine-too")\n')
+    path = tmp_path / "examples/llama/run.sh"
+    path.write_text(f"torchrun pretrain_gpt.py {CORE}--moe-mine 3 --mine-too x --not-mine\n")
+    [problem] = read(str(path)).problems
+    assert problem.code == "unknown-flag" and "--not-mine" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [("\\\n  # --bf16 \\\n  --fp16", "lost-flags", "--fp16"), ("bf16", "stray-word", "bf16"), ("--bf16 \\ \n  --fp16", "lost-flags", "--fp16")],
+)  # fmt: skip
+def test_words_that_do_not_arrive(words: str, code: str, said: str) -> None:
+    assert said in problems(f"torchrun pretrain_gpt.py {CORE}{words}\n")[code]
+
+
+def test_the_batch_header_is_a_launcher() -> None:
+    text = f"#SBATCH -N 4\n#SBATCH --gres=gpu:a100:2 # two\n#SBATCH --ntasks-per-node=2\nsrun python x.py {CORE}--global-batch-size $((SLURM_NNODES * 8))\n"
+    document = parse("#!/bin/bash\n" + text)
+    assert document.sections[0].get("global_batch_size") == 32
+    assert {key: value.value for key, value in document.top_level.items()} == {
+        "launcher.nodes": 4,
+        "launcher.gpus_per_node": 2,
+    }
+
+
+def test_a_file_that_is_not_here(tmp_path: Any) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(f'source ./model.sh\ntorchrun x.py {CORE}"${{MODEL_ARGS[@]}}"\n')
+    [problem] = read(str(path)).problems
+    assert problem.fatal and "./model.sh" in problem.message and "MODEL_ARGS" in problem.message
+    (tmp_path / "model.sh").write_text("MODEL_ARGS=(--bf16)\n")
+    document = read(str(path))
+    assert not document.problems and document.sections[0].get("bf16") is True
+    assert document.sections[0].values["bf16"].origin.line == 2  # where the script takes it

@@ -167,3 +167,74 @@ def test_new_flags_that_belong_together_stand_together() -> None:
     result = edited(text, changes)
     lines = "  --use-distributed-optimizer \\\n  --overlap-grad-reduce \\\n  --overlap-param-gather \\\n"
     assert lines in result.text
+
+
+EVAL = """#!/bin/bash
+TP=${TP:-4}; MBS="${MBS:-2}"; SP=true
+NAME="mcore-tp${TP}-mbs${MBS}"
+MODEL=(
+  --num-layers 32 --hidden-size 4096  # wide
+  --num-attention-heads 32
+  --tensor-model-parallel-size $TP
+  --micro-batch-size $MBS
+  --tensorboard-dir "logs/$NAME"
+)
+if [ $SP = true ] && [ "$TP" -gt 1 ]; then MODEL+=( --sequence-parallel ); fi
+command="torchrun pretrain_gpt.py \\
+  ${MODEL[@]} \\
+  --bf16"
+command="$command 2>&1 | cat"
+eval $command
+"""
+
+
+def changed_words(text: str, changes: list[Change], folder: Any) -> list[tuple[str, str]]:
+    result = edited(text, changes)
+    assert isinstance(result, Edited), result
+    assert text.count("#") == result.text.count("#")
+    return [
+        pair for pair in zip(words_of(text, folder), words_of(result.text, folder), strict=True) if pair[0] != pair[1]
+    ]
+
+
+def test_a_value_behind_eval_and_in_the_name_of_a_folder(tmp_path: Any) -> None:
+    assert changed_words(EVAL, [Change("set", "micro_batch_size", 1)], tmp_path) == [
+        ("2", "1"), ("logs/mcore-tp4-mbs2", "logs/mcore-tp4-mbs1"),
+    ]  # fmt: skip
+    assert changed_words(EVAL, [Change("set", "num_layers", 30)], tmp_path) == [("32", "30")]
+
+
+def test_what_the_script_itself_follows_is_no_hindrance(tmp_path: Any) -> None:
+    for changes in (
+        [Change("set", "tensor_model_parallel_size", 1)],
+        [Change("set", "tensor_model_parallel_size", 1), Change("set", "sequence_parallel", False)],
+    ):
+        result = edited(EVAL, changes)
+        assert isinstance(result, Edited), result
+        words = words_of(result.text, tmp_path)
+        assert words[words.index("--tensor-model-parallel-size") + 1] == "1" and "--sequence-parallel" not in words
+
+
+def test_a_layout_behind_eval_reaches_the_program_as_one_word(tmp_path: Any) -> None:
+    result = edited(EVAL, [Change("set", "pipeline_model_parallel_layout", "Et|(tt|)*3,L")])
+    assert isinstance(result, Edited), result
+    words = words_of(result.text, tmp_path)
+    assert words[words.index("--pipeline-model-parallel-layout") + 1] == "Et|(tt|)*3,L"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("--bf16", "--bf16 --global-batch-size $((MBS * 8))", "would also change global_batch_size"),
+        ("--bf16", "--bf16 --load ck/$NAME", "would also change load"),
+        ("SP=true", "[ $MBS = 2 ] || exit 1; SP=true", "with --micro-batch-size 1 the script leaves before it trains"),
+    ],
+)
+def test_an_edit_that_would_do_more_is_not_made_and_said(old: str, new: str, said: str) -> None:
+    result = edited(EVAL.replace(old, new), [Change("set", "micro_batch_size", 1)])
+    assert not isinstance(result, Edited) and said in result.message
+
+
+def test_a_switch_that_stands_is_left_where_it_is() -> None:
+    result = edited(EVAL, [Change("set", "bf16", True), Change("set", "sequence_parallel", True)])
+    assert not isinstance(result, Edited) or result.text == EVAL

@@ -1,0 +1,80 @@
+"""How many nodes and GPUs a script asks for: torchrun's and other launchers' options, and the `#SBATCH` header."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from primus_lint.readers.document import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from primus_lint.readers.document import Origin
+    from primus_lint.readers.shell_text import Field
+    from primus_lint.source.text import SourceText
+
+_OPTIONS = {
+    "--nnodes": "nodes", "--nproc_per_node": "gpus_per_node", "--nproc-per-node": "gpus_per_node",
+    "--nproc": "gpus_per_node", "--num_nodes": "nodes", "--num_gpus": "gpus_per_node",
+}  # fmt: skip
+_SBATCH = re.compile(r"^#SBATCH[ \t]+(--?[A-Za-z-]+)(?:[ \t]*=[ \t]*|[ \t]+)?([^\s#]*)", re.MULTILINE)
+
+
+class Header(NamedTuple):
+    """`nodes` and `gpus_per_node` of the header, and the variables that Slurm sets from it."""
+
+    nodes: int | None
+    gpus_per_node: int | None
+    variables: dict[str, str]
+
+
+def batch_header(text: str) -> Header:
+    options: dict[str, str] = {}
+    for match in _SBATCH.finditer(text):
+        options[match.group(1)] = match.group(2)
+    nodes = _number(options.get("--nodes", options.get("-N", "")))
+    tasks = _number(options.get("--ntasks-per-node", ""))
+    gpus = _number(options.get("--gpus-per-node", options.get("--gres", "")).rpartition(":")[2])
+    variables: dict[str, str] = {}
+    if nodes is not None:
+        variables |= {"SLURM_NNODES": str(nodes), "SLURM_JOB_NUM_NODES": str(nodes)}
+    if tasks is not None:
+        variables["SLURM_NTASKS_PER_NODE"] = str(tasks)
+        if nodes is not None:
+            variables |= {"SLURM_NTASKS": str(nodes * tasks), "SLURM_NPROCS": str(nodes * tasks)}
+    if gpus is not None:
+        variables["SLURM_GPUS_ON_NODE"] = str(gpus)
+    if options.get("--gpus-per-node"):
+        variables["SLURM_GPUS_PER_NODE"] = options["--gpus-per-node"]
+    if options.get("--cpus-per-task"):
+        variables["SLURM_CPUS_PER_TASK"] = options["--cpus-per-task"]
+    return Header(nodes, gpus if gpus is not None else tasks if tasks != 1 else None, variables)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 7 and int(text) > 0 else None
+
+
+def launcher(
+    source: SourceText, command: list[Field], header: Header, origin_of: Callable[..., Origin]
+) -> dict[str, Value]:
+    """`launcher.nodes` and `launcher.gpus_per_node`: what the command says, else the header of the batch script."""
+    found: dict[str, Value] = {}
+    for index, field in enumerate(command):
+        name, equals, text = field.text.partition("=")
+        if name in _OPTIONS and (equals or index + 1 < len(command)):
+            value = field if equals else command[index + 1]
+            text = text if equals else value.text
+            if _number(text) is not None:
+                path = ("launcher", _OPTIONS[name])
+                origin = origin_of(source, field, value, "experiment", path)._replace(value=int(text))
+                found[".".join(path)] = Value(int(text), (origin,))
+        if field.text.endswith(".py"):
+            break
+    for name, number in (("nodes", header.nodes), ("gpus_per_node", header.gpus_per_node)):
+        path = ("launcher", name)
+        if number is not None and ".".join(path) not in found:
+            origin = origin_of(source, command[0], None, "experiment", path)._replace(value=number)
+            found[".".join(path)] = Value(number, (origin,))
+    return found
