@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from primus_lint.source.rewrite import Edited, Operation
     from primus_lint.source.splice import EditError
 
-# Behind which key a new one goes, the nearest relative first; one not listed goes to the end of the overrides.
+# Behind which key a new one goes, the nearest relative first; one not listed goes to the end of the overrides. Of keys that
+# are relatives of each other the one that a person writes first comes first.
 RELATIVES: dict[str, tuple[str, ...]] = {
     "tensor_model_parallel_size": ("pipeline_model_parallel_size", "expert_model_parallel_size"),
     "pipeline_model_parallel_size": ("tensor_model_parallel_size", "expert_model_parallel_size"),
     "expert_model_parallel_size": ("pipeline_model_parallel_size", "tensor_model_parallel_size"),
     "expert_tensor_parallel_size": ("expert_model_parallel_size", "tensor_model_parallel_size"),
-    "context_parallel_size": ("expert_model_parallel_size", "pipeline_model_parallel_size"),
+    "context_parallel_size": (
+        "expert_model_parallel_size", "pipeline_model_parallel_size", "tensor_model_parallel_size",
+    ),
     "cp_comm_type": ("context_parallel_size",),
     "num_virtual_stages_per_pipeline_rank": ("pipeline_model_parallel_size",),
     "num_layers_per_virtual_pipeline_stage": ("pipeline_model_parallel_size",),
@@ -42,11 +45,16 @@ RELATIVES: dict[str, tuple[str, ...]] = {
     "recompute_modules": ("recompute_granularity",),
     "micro_batch_size": ("train_iters", "global_batch_size"),
     "global_batch_size": ("micro_batch_size",),
+    "use_distributed_optimizer": (
+        "use_torch_fsdp2", "overlap_grad_reduce", "overlap_param_gather", "sequence_parallel", "context_parallel_size",
+        "pipeline_model_parallel_size", "tensor_model_parallel_size",
+    ),
     "overlap_grad_reduce": ("use_distributed_optimizer", "overlap_param_gather"),
     "overlap_param_gather": ("overlap_grad_reduce",),
-    "use_distributed_optimizer": ("use_torch_fsdp2", "overlap_grad_reduce"),
     "tp_comm_overlap": ("sequence_parallel", "overlap_param_gather", "tensor_model_parallel_size"),
-    "overlap_moe_expert_parallel_comm": ("moe_token_dispatcher_type", "overlap_param_gather", "overlap_grad_reduce"),
+    "overlap_moe_expert_parallel_comm": (
+        "moe_token_dispatcher_type", "overlap_param_gather", "overlap_grad_reduce", "expert_model_parallel_size",
+    ),
     "moe_shared_expert_overlap": ("overlap_moe_expert_parallel_comm", "moe_token_dispatcher_type"),
     "moe_permute_fusion": ("moe_use_legacy_grouped_gemm", "moe_grouped_gemm", "moe_router_dtype"),
     "moe_grouped_gemm": ("moe_permute_fusion", "moe_router_dtype"),
@@ -74,23 +82,9 @@ def locate_origin(section: Section, key: str, document: ResolvedDocument) -> Ori
 
 
 def relatives_first(changes: Iterable[Change]) -> list[Change]:
-    """Changes in an order in which every key comes after its relatives, so that it finds them in the file."""
-    given = list(changes)
-    left = {change.key: change for change in given}
-    if len(left) < len(given):
-        return given
-    out: list[Change] = []
-
-    def take(key: str) -> None:
-        change = left.pop(key, None)
-        if change is not None:
-            for relative in RELATIVES.get(key, ()):
-                take(relative)
-            out.append(change)
-
-    for key in list(left):
-        take(key)
-    return out
+    """Changes in the order of RELATIVES, so that a new key finds relatives that are new, too."""
+    places = {key: place for place, key in enumerate(RELATIVES)}
+    return sorted(changes, key=lambda change: places.get(change.key, -1))
 
 
 def operations(changes: Iterable[Change], section: Section, document: ResolvedDocument) -> list[Operation] | str:
@@ -102,7 +96,6 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
         return f"{document.format} files are shown, not written"
     if document.format == "megatron-yaml":
         return _flag_operations(changes, section, document)
-    added: list[str] = []
     for change in changes:
         origin = locate_origin(section, change.key, document)
         if change.op == "drop":
@@ -121,8 +114,7 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
         path = (*section.node_path, *change.key.split(".")) if "." in change.key else (*section.node_path, change.key)
         if len(path) != len(section.node_path) + 1 or not section.node_path:
             return f"{change.key} has no place in this file"
-        out.append(_insert(path, change, section, document, added))
-        added.append(change.key)
+        out.append(_insert(path, change, section, document, out))
     return out
 
 
@@ -168,11 +160,19 @@ def _relative_flag(key: str, section: Section, document: ResolvedDocument, plann
     for relative in RELATIVES.get(key, ()):
         flag = "--" + relative.replace("_", "-")
         if flag in new:
-            return flag
+            return _last_behind(flag, planned)
         origin = locate_origin(section, relative, document)
         if origin is not None and origin.key_path not in gone:
-            return origin.key_path[-1]
+            return _last_behind(origin.key_path[-1], planned)
     return None
+
+
+def _last_behind(name: Any, planned: list[Operation]) -> Any:
+    """What new keys follow a key already: the next one goes behind the last of them."""
+    for operation in planned:
+        if operation.op == "insert" and operation.after == name:
+            name = operation.path[-1]
+    return name
 
 
 def _set(origin: Origin, value: Any) -> Operation:
@@ -187,17 +187,17 @@ def _set(origin: Origin, value: Any) -> Operation:
 
 
 def _insert(
-    path: tuple[str | int, ...], change: Change, section: Section, document: ResolvedDocument, added: list[str]
+    path: tuple[str | int, ...], change: Change, section: Section, document: ResolvedDocument, planned: list[Operation]
 ) -> Operation:
     from primus_lint.source.rewrite import Operation
 
     assert document.doc is not None
+    new = {operation.path for operation in planned if operation.op == "insert"}
     for relative in RELATIVES.get(change.key, ()):
-        if relative in added:
-            return Operation("insert", path, change.value, after=relative)
         origin = locate_origin(section, relative, document)
-        if origin is not None and origin.key_path[:-1] == section.node_path:
-            return Operation("insert", path, change.value, after=relative)
+        here = origin is not None and origin.key_path[:-1] == section.node_path
+        if here or (*section.node_path, relative) in new:
+            return Operation("insert", path, change.value, after=_last_behind(relative, planned))
     holder = document.doc.node(section.node_path)
     if holder is None and len(section.node_path) > 1:
         # No `overrides` yet: the mapping itself is inserted with this one key.
