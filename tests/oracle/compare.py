@@ -12,17 +12,22 @@ from primus_lint.ledger.stage_activations import Activations
 from tests.ledger.support import run_of
 
 if TYPE_CHECKING:
+    from primus_lint.ir.run import Run
     from tests.oracle.grid import Pair
 
 
 def ours(pair: Pair) -> dict[str, Any]:
     """The figures of megatron_state.py, computed by the ledger."""
-    run = run_of(pair.args, pair.world)
+    return states_of(run_of(pair.args, pair.world), pair.world, pair.rank)
+
+
+def states_of(run: Run, world: int, rank: int) -> dict[str, Any]:
+    """The same of a recipe that is lowered already."""
     sizes = Sizes(run)
-    pp_rank = pair.rank // (pair.world // run.parallel.pp)
+    pp_rank = rank // (world // run.parallel.pp)
     stage = states.stage(sizes, pp_rank, chunks_of(run, pp_rank))
     distributed = run.optimizer.sharding == "distributed"
-    dense_index, expert_index = states.indices(sizes, pair.rank)
+    dense_index, expert_index = states.indices(sizes, rank)
     if distributed:
         owned = stage.dense.owned(dense_index) + stage.expert.owned(expert_index)
     else:

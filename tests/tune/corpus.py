@@ -46,6 +46,7 @@ def one(path: str) -> dict[str, Any]:
         return row
     row["outcome"] = "tuned"
     row["changes"] = result.candidate.changes
+    row["text"] = result.source.text
     fresh = check_source(SourceText.from_bytes(path, result.source.data), options)
     subject = fresh.subjects[0]
     old = {f.code for f in before.conditions if f.severity == "error"}
