@@ -20,16 +20,10 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
     from primus_lint.cli.run import fail_on
     from primus_lint.source.diff import unified_diff
     from primus_lint.source.edits import write_atomic
-    from primus_lint.tune.fix import Rules, fix_source
+    from primus_lint.tune.fix import fix_source
+    from primus_lint.tune.job import rules_of
 
-    options = common.make_options(values)
-    how = Rules(
-        unsafe=bool(values.get("unsafe_fixes")),
-        tune=not values.get("no_tune"),
-        minimal=bool(values.get("minimal")),
-        min_gain=float(values.get("min_gain") or 0.0) / 100,
-        keep=frozenset(name.strip() for name in (values.get("keep") or "").split(",") if name.strip()),
-    )
+    options, how = common.make_options(values), rules_of(values)
     only_diff = bool(values.get("diff"))
     checked: list[Checked] = []
     results: list[FixResult] = []

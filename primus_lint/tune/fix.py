@@ -92,18 +92,23 @@ def _repair(result: FixResult, options: Options, settings: Settings | None, how:
         if step is None:
             return
         finding, fix = step
-        if not _apply(result, finding, fix, options, settings):
+        if not _apply(result, finding, fix, options, settings, how):
             refused.add((finding.code, fix.title))
 
 
 def _allowed(fix: Fix, how: Rules) -> bool:
     safe = fix.safety == "safe" or (fix.safety == "unsafe" and how.unsafe)
-    return safe and not any(change.key in how.keep for change in fix.changes)
+    within = all(
+        change.op != "set" or change.value in how.limits.get(change.key, (change.value,)) for change in fix.changes
+    )
+    return safe and within and not any(change.key in how.keep for change in fix.changes)
 
 
-def _apply(result: FixResult, finding: Finding, fix: Fix, options: Options, settings: Settings | None) -> bool:
-    """Apply one fix when the re-read file is free of its finding, has no new error, and is as sure to fit as before.
-    Returns whether it was."""
+def _apply(
+    result: FixResult, finding: Finding, fix: Fix, options: Options, settings: Settings | None, how: Rules
+) -> bool:
+    """Apply one fix when the re-read file is free of its finding, has no new error, and keeps what memory there was to
+    spare. Returns whether it was."""
     if finding.section is None:
         return False
     checked = _rewritten(result, fix.changes, finding.section.name, options, settings)
@@ -112,7 +117,9 @@ def _apply(result: FixResult, finding: Finding, fix: Fix, options: Options, sett
     old = _errors(result.after)
     new = _errors(checked)
     gone = _count(checked, finding.code) < _count(result.after, finding.code)
-    if not gone or any(new[code] > old.get(code, 0) for code in new) or _fit(result.after) > _fit(checked):
+    if not gone or any(new[code] > old.get(code, 0) for code in new):
+        return False
+    if not _as_roomy(result.after, checked, how, finding.severity):
         return False
     result.after = checked
     assert checked.document.source is not None
@@ -129,13 +136,19 @@ def _errors(checked: Checked) -> dict[str, int]:
     return counts
 
 
-def _fit(checked: Checked) -> int:
-    """How many sections are sure to fit."""
-    found = 0
-    for subject in checked.subjects:
-        accelerator, ledger = subject.accelerator, subject.ledger
-        found += accelerator is not None and ledger is not None and ledger.fits(accelerator.visible_hbm_bytes) is True
-    return found
+def _as_roomy(before: Checked, after: Checked, how: Rules, severity: str) -> bool:
+    """Whether every section that was sure to fit (with the headroom that is asked for) still is; and where headroom is
+    what is looked for, whether none needs more, unless for an error."""
+    for old, new in zip(before.subjects, after.subjects, strict=False):
+        if old.ledger is None or new.ledger is None or old.accelerator is None:
+            continue
+        capacity = int(old.accelerator.visible_hbm_bytes * (1 - how.min_headroom))
+        if old.ledger.fits(capacity) is True and new.ledger.fits(capacity) is not True:
+            return False
+        more = new.ledger.worst_rank.device_high_bytes > old.ledger.worst_rank.device_high_bytes
+        if how.objective == "memory-headroom" and severity != "error" and more:
+            return False
+    return True
 
 
 def _count(checked: Checked, code: str) -> int:

@@ -77,6 +77,30 @@ def test_keep_pins_a_key(repo: Path, lint: Any) -> None:
     assert fits(lint, OOM) is True
 
 
+def peak_share(lint: Any, path: str) -> float:
+    (file,) = json.loads(lint("--output-format", "json", path).stdout)["files"]
+    memory = file["memory"]
+    return float(max(rank["device_high_bytes"] for rank in memory["ranks"]) / memory["capacity_bytes"])
+
+
+def test_headroom_limits_and_objective_hold_with_fix(repo: Path, lint: Any) -> None:
+    """What a rule would offer afterwards (to recompute nothing, as it fits) does not take the headroom away again."""
+    text = (repo / OOM).read_text()
+    plain = lint("--fix", OOM)
+    share = peak_share(lint, OOM)
+    (repo / OOM).write_text(text)
+    assert lint("--fix", "--min-headroom", "20", OOM).exit_code == 0
+    assert peak_share(lint, OOM) <= 0.8 < share
+    (repo / OOM).write_text(text)
+    roomy = lint("--fix", "--objective", "memory-headroom", OOM)
+    assert "the most headroom" in roomy.stderr and peak_share(lint, OOM) < share
+    (repo / OOM).write_text(text)
+    lint("--fix", "--limit", "pipeline_model_parallel_size=2,4", OOM)
+    assert "${PRIMUS_PP:1}" in plain.stdout and "${PRIMUS_PP:1}" not in (repo / OOM).read_text()
+    assert fits(lint, OOM) is True
+    assert lint("--fix", "--limit", "x", OOM).exit_code == 2
+
+
 def test_no_tune_leaves_a_fitting_recipe_alone(repo: Path, lint: Any) -> None:
     """Repairing the OOM is a repair; making a recipe faster is tuning, unless a rule offers it as its fix."""
     assert lint("--fix", "--no-tune", OOM).exit_code == 0

@@ -63,7 +63,9 @@ def main() -> int:
             continue
         assert subject.run is not None
         mine, real = states_of(subject.run, row["world_size"], rank), theirs(answer["answer"])
-        keys = [key for key in mine if key != "buckets" and mine[key] != real[key]]  # Primus-Turbo's experts: other buckets
+        keys = [
+            key for key in mine if key != "buckets" and mine[key] != real[key]
+        ]  # Primus-Turbo's experts: other buckets
         equal += not keys
         if keys:
             different.append(f"{name}: {keys}")
