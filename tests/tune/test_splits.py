@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primus_lint.ir.layout import parse_layout, split_counts
@@ -37,6 +37,7 @@ def counts_of(split: dict[str, Any], layers: int) -> list[list[int]]:
     )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.integers(2, 130), st.integers(1, 1024), st.integers(0, 2), st.sampled_from((0, 32_000, 256_000)))
 def test_every_split_holds_every_layer_once(layers: int, world: int, mtp: int, vocabulary: int) -> None:
     drawn = model(num_layers=layers, mtp_num_layers=mtp, vocab_size=vocabulary)
@@ -49,6 +50,7 @@ def test_every_split_holds_every_layer_once(layers: int, world: int, mtp: int, v
             assert units == "E" + "t" * layers + "m" * mtp + "L"
 
 
+@settings(deadline=None)
 @given(st.integers(4, 130), st.sampled_from((2, 4, 8, 16)), st.integers(1, 4))
 def test_layouts_are_lighter_than_the_even_split(layers: int, pp: int, vpp: int) -> None:
     drawn = model(num_layers=layers)
