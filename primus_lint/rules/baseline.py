@@ -133,10 +133,19 @@ def judged(entry: Entry, report: Report) -> bool:
             code = catalogue.codes_by_name().get(entry.rule)
             rule = catalogue.by_code().get(code or "")
             known = rule is not None and not checked.unreadable
+            if rule is not None and not rule.from_one_file and not _compared(checked.path, report):
+                return False
             return rule is None or (
                 known and selected(rule.code, rule.name, rule.severity, checked.path, checked.settings)
             )
     return not os.path.exists(os.path.join(report.root, entry.path))
+
+
+def _compared(path: str, report: Report) -> bool:
+    """Whether the run had something to compare a file with: a base revision, or a sibling."""
+    from primus_lint.rules.siblings import have_siblings
+
+    return report.base is not None or have_siblings(path, [checked.path for checked in report.checked])
 
 
 def accept(report: Report, path: str) -> Used:

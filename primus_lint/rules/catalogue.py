@@ -29,6 +29,16 @@ class Entry(NamedTuple):
     name: str
     profile: str
 
+    @property
+    def module(self) -> str:
+        """The module of a check in code; "" for a condition."""
+        return "" if self.check is None else self.check.partition(":")[0]
+
+    @property
+    def from_one_file(self) -> bool:
+        """Whether one file is enough to tell that the rule holds: no siblings and no base revision are compared."""
+        return self.module not in ("siblings", "base")
+
 
 def _newest(root: str) -> float:
     newest = 0.0

@@ -125,7 +125,7 @@ def findings_of(subject: Subject) -> list[Finding]:
         found += subject.conditions
         keep_working_fixes(found, subject)
     for entry in catalogue.applicable(subject.framework, subject.version):
-        module = "" if entry.check is None else entry.check.partition(":")[0]
+        module = entry.module
         if module in ("", "args", "document", "siblings") or (module == "base" and subject.before is None):
             continue
         if module in ("memory", "throughput", "derived") and not subject.computable:

@@ -83,6 +83,12 @@ def drift(checked: list[Checked]) -> None:
                 settle(member.checked, finding)
 
 
+def have_siblings(path: str, others: list[str]) -> bool:
+    """Whether a sibling of a file is among others."""
+    family = family_of(path)
+    return any(other != path and family_of(other) == family for other in others)
+
+
 def family_of(path: str) -> str:
     """The path without device and number format: equal for siblings."""
     parts = path.replace(os.sep, "/").lower().split("/")

@@ -87,8 +87,7 @@ def _judged(code: str, checked: Checked, settings: Settings | None) -> bool:
     from primus_lint.rules.select import selected
 
     rule = catalogue.by_code()[code]
-    alone = (rule.check or "").partition(":")[0] not in ("siblings", "base")
-    return alone and selected(code, rule.name, rule.severity, checked.path, settings)
+    return rule.from_one_file and selected(code, rule.name, rule.severity, checked.path, settings)
 
 
 def mark(findings: list[Finding], checked: Checked) -> set[Suppression]:

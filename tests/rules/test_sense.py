@@ -198,3 +198,24 @@ def test_nothing_else_is_said_to_be_named_wrongly() -> None:
         "D102": {"mixtral_8x7B_v0.1-BF16-pretrain.yaml", "mixtral_8x7B_v0.1-FP8-pretrain.yaml"},
         "D105": {"llama2_70B-BF16-sft-packed-mlperf_aligned.yaml"},
     }
+
+
+def test_a_run_without_the_sibling_takes_no_drift_from_the_baseline(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from primus_lint.cli.check import command
+
+    family(tmp_path, MI300X__BF16="rotary_base: 10000", MI355X__BF16="train_iters: 50")
+    (tmp_path / ".git").mkdir()
+
+    def lint(*words: str) -> str:
+        text = CliRunner().invoke(command, ["--select", "sibling-drift", "--output-format", "concise", *words])
+        return text.stdout
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        assert "sibling-drift" in lint(".")
+        assert "sibling-drift" not in lint("--update-baseline", ".")
+        lint("--update-baseline", "MI300X/llama3_8B-BF16.yaml")
+        assert "sibling-drift" in (tmp_path / ".primus-lint-baseline.json").read_text()
+        assert "sibling-drift" not in lint("--baseline=.primus-lint-baseline.json", ".")
