@@ -16,9 +16,19 @@ from tests.source.corpus import FILES, needs_corpus
 COUNT = 2_000
 
 
+def read_seconds(source: SourceText) -> float:
+    """CPU seconds to parse a text once more."""
+    start = time.process_time()
+    doc = SpanDoc.parse(source)
+    doc.to_python()
+    comments(doc)
+    return time.process_time() - start
+
+
 @needs_corpus
 def test_no_mutated_file_raises_or_hangs() -> None:
     slowest = total = 0.0
+    worst: SourceText | None = None
     codes = set()
     for name, data in mutated(FILES, count=COUNT, seed=11):
         start = time.process_time()
@@ -27,7 +37,8 @@ def test_no_mutated_file_raises_or_hangs() -> None:
         doc.to_python()
         found = comments(doc)
         took = time.process_time() - start
-        slowest = max(slowest, took)
+        if took > slowest:
+            slowest, worst = took, source
         total += took
         for problem in doc.problems:
             codes.add(problem.code)
@@ -40,7 +51,9 @@ def test_no_mutated_file_raises_or_hangs() -> None:
         if not doc.fatal:
             assert encode(source, source.text) == data, name
     # no absolute time: the worst file may cost many times the average one, not thousands of times
-    assert slowest < 500 * total / COUNT
+    assert worst is not None
+    again = min(read_seconds(worst) for _ in range(3))  # a busy machine may have slowed any one of them
+    assert again < 500 * total / COUNT
     # every kind of damage was seen
     assert codes >= {
         "alias-bomb", "recursive-alias", "too-deep", "yaml-syntax", "not-utf8", "duplicate-key", "invalid-scalar",
