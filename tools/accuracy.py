@@ -1,9 +1,12 @@
-"""Write the table of docs/accuracy.md on time from the figures of the validation command.
+"""Write the tables of docs/accuracy.md from the figures of the validation command.
 
-    python -m tests.validation ground-truth --json FIGURES.json
-    python -m tools.accuracy FIGURES.json
+    python -m tests.validation ground-truth --json TIME.json
+    python -m tests.validation goldens --json GOLDENS.json
+    python -m tests.validation oracle --json ORACLE.json
+    python -m tools.accuracy TIME.json GOLDENS.json ORACLE.json
 
-Replaces what stands between `<!-- time -->` and `<!-- /time -->`.
+What the figures are of is seen in them. Replaces what stands between `<!-- time -->` and `<!-- /time -->` when those of
+`ground-truth` are given, and `<!-- memory -->` when all three are.
 """
 
 from __future__ import annotations
@@ -15,18 +18,35 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tools.accuracy_memory import memory_section
+
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 WITHIN = (0.05, 0.10, 0.20, 0.50)
+KINDS = {"time": "speed_bias", "goldens": "accounted", "oracle": "bytes_compared"}  # command -> a field of its own
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
+    given = {kind(figures): figures for figures in map(read, arguments)}
+    if not given or None in given:
         print(__doc__, file=sys.stderr)
         return 2
-    figures = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(put(text, "time", time_section(figures)), encoding="utf-8")
+    if "time" in given:
+        text = put(text, "time", time_section(given["time"]))
+    if len(given) == len(KINDS):
+        text = put(text, "memory", memory_section(given["goldens"], given["oracle"], given["time"]))
+    PAGE.write_text(text, encoding="utf-8")
     return 0
+
+
+def read(path: str) -> dict[str, Any]:
+    figures: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    return figures
+
+
+def kind(figures: dict[str, Any]) -> str | None:
+    """Which command made the figures."""
+    return next((name for name, field in KINDS.items() if field in figures), None)
 
 
 def put(page: str, name: str, block: str) -> str:

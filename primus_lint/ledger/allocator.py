@@ -54,20 +54,28 @@ def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool)
     """Unsplit blocks of buffers, weights, main parameters and moments of a rank: the average of segments filled with
     their like, the same for one recipe and for a grid. With expandable segments every block is split.
 
-    With the distributed optimizer a rank has the tensors of its share of the parameters.
+    With the distributed optimizer a rank has the tensors of its share of the parameters, and so has Megatron-FSDP, which
+    stores weights, gradients and main parameters of a unit in one piece each.
     """
     if expandable(sizes):
         return 0
     index = (lambda grid: grid.last_index) if last else (lambda grid: 0)
-    sharded = sizes.run.optimizer.sharding == "distributed"
+    sharding = sizes.run.optimizer.sharding
+    units = sharding == "megatron-fsdp"
+    sharded = sharding == "distributed"
     total: Any = 0
     shares = []
     for grid in stage.grids:
         for buffer in grid.buffers:
+            if units:
+                break
             if sharded:
                 total = total + slack_bytes(buffer.numel * sizes.e)
             total = total + slack_bytes(buffer.numel * sizes.grad)
-        shares.append((grid.owned(index(grid)), grid.real) if sharded and grid.buffers else (1, 1))
+        if grid.buffers and sharded:
+            shares.append((grid.owned(index(grid)), grid.real))
+        else:
+            shares.append((1, grid.buffers[0].group if grid.buffers and units else 1))
     kinds: dict[Any, Any] = {}
     for chunk in stage.segments:
         for segment in chunk:
@@ -77,14 +85,29 @@ def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool)
                 count = param.count * segment.repeats
                 kinds[key] = (param.numel, param.expert, count if old is None else old[2] + count)
     for numel, expert, count in kinds.values():
-        if not sharded:
+        if not sharded and not units:
             total = total + count * slack_bytes(numel * sizes.e)
         each: Any = 0
-        for width in {width for width in state if width}:
-            each = each + state.count(width) * slack_bytes(numel * width)
+        own = state[1:] if units else state
+        for width in {width for width in own if width}:
+            each = each + own.count(width) * slack_bytes(numel * width)
         owned, real = shares[expert]
         total = total + ceil_div(count * each * owned, maximum(real, 1))
     return total
+
+
+def state_tensors(sizes: Sizes, stage: Stage, state: StateBytes) -> int:
+    """Main parameters and moments of a rank in the large pool, of one recipe."""
+    split = sizes.run.optimizer.sharding in ("distributed", "megatron-fsdp")
+    count = 0
+    for chunk in stage.segments:
+        for segment in chunk:
+            for param in segment.params:
+                grid = stage.grids[param.expert]
+                group = grid.buffers[0].group if split and grid.buffers else 1
+                large = sum(param.numel * width > MIB for width in state)
+                count += ceil_div(param.count * segment.repeats * large, group)
+    return count
 
 
 def reserved(sizes: Sizes, steady_bytes: Any, peak_bytes: Any) -> Any:

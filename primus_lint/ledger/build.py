@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.formula import is_scalar, maximum, minimum, where
 from primus_lint.ledger import (
     allocator,
+    band,
     checkpoint,
     device,
+    graphs,
     host,
     later,
     lora,
@@ -18,8 +20,10 @@ from primus_lint.ledger import (
     sharding,
     states,
     transients,
+    weight_copies,
 )
-from primus_lint.ledger.activations.kind import kind_of
+from primus_lint.ledger.heaviest import heaviest_ranks
+from primus_lint.ledger.inflight import loads
 from primus_lint.ledger.muon import layer_wise
 from primus_lint.ledger.result import (
     ACTIVATION,
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from primus_lint.hardware import Accelerator
     from primus_lint.ir.layout import Chunk
     from primus_lint.ir.run import Run
+    from primus_lint.ledger.inflight import Loaded
     from primus_lint.ledger.peak import Peak
     from primus_lint.ledger.sharding import Holding
     from primus_lint.ledger.stage_activations import ChunkBytes
@@ -51,6 +56,7 @@ CACHES = "workspaces, caches and retained tensors of TransformerEngine, PyTorch 
 BLOCKS = "PyTorch CUDACachingAllocator"
 KEPT = "what autograd keeps in Megatron-Core and TransformerEngine modules; events of the schedule"
 BACKWARD = "backward of Megatron-Core and TransformerEngine modules"
+GRAPHS = "Megatron-Core TECudaGraphHelper, TransformerEngine make_graphed_callables"
 
 
 def abstain(run: Run) -> tuple[str, ...]:
@@ -91,32 +97,6 @@ def ledger(run: Run, accelerator: Accelerator | None = None) -> Ledger | Abstent
     return Ledger(tuple(ranks), run.not_modelled)
 
 
-def heaviest_ranks(run: Run) -> list[int]:
-    """The pipeline ranks that no other dominates, for grids: of ranks with equal chunks the first holds most
-    micro-batches under 1F1B and its interleaved form. Other schedules keep every rank."""
-    ranks = list(range(run.parallel.pp))
-    if run.schedule.kind not in ("none", "1f1b", "interleaved"):
-        return ranks
-    seen = set()
-    kept = []
-    recomputed = set(run.recompute.layer_ids or ())
-    for rank in ranks:
-        signature = tuple(
-            (
-                tuple((kind_of(run, layer), layer in recomputed) for layer in chunk.layers),
-                chunk.embedding,
-                chunk.loss,
-                len(chunk.mtp),
-                run.model.num_layers - 1 in chunk.layers,
-            )
-            for chunk in chunks_of(run, rank)
-        )
-        if signature not in seen:
-            seen.add(signature)
-            kept.append(rank)
-    return kept
-
-
 class _Parts:
     """What is computed once per recipe and shared by its ranks."""
 
@@ -143,10 +123,13 @@ class _Parts:
         else:
             shards = [("first", *first, per_stage - sizes.tp), ("last", *last, sizes.tp)]
             shards = [shard for shard in shards if shard[3] > 0]
-        common = self.common_items(chunks, stage, held)
-        return [self.account(pp_rank, shard, chunks, stage, kept, common) for shard in shards]
+        candidates = loads(run, pp_rank)
+        common = self.common_items(candidates, chunks, stage, held)
+        return [self.account(pp_rank, shard, candidates, chunks, stage, kept, common) for shard in shards]
 
-    def common_items(self, chunks: tuple[Chunk, ...], stage: Stage, held: tuple[Holding, Holding]) -> dict[str, Item]:
+    def common_items(
+        self, candidates: tuple[Loaded, ...], chunks: tuple[Chunk, ...], stage: Stage, held: tuple[Holding, Holding]
+    ) -> dict[str, Item]:
         """Items that do not depend on the data-parallel index."""
         sizes, run = self.sizes, self.run
         items: dict[str, Item] = {}
@@ -166,6 +149,11 @@ class _Parts:
                 mine.gradients * sizes.grad, STATIC, "{stored} elements x {g} B",
                 {"stored": mine.gradients, "g": sizes.grad}, BUFFERS,
             )  # fmt: skip
+        if run.precision.fp8_param:
+            items["weights in FP8"] = Item(
+                weight_copies.primary_bytes(sizes, chunks), STATIC, "FP8 primary weights instead of bf16 ones", {},
+                "TransformerEngine quantized_model_init",
+            )  # fmt: skip
         moe = persistent.moe_layers(sizes, chunks)
         if moe and run.model.moe is not None and run.model.moe.expert_bias:
             items["router buffers"] = Item(
@@ -173,18 +161,17 @@ class _Parts:
                 {"n": moe, "E": sizes.E}, "expert bias and token counters",
             )  # fmt: skip
         for name, (value, text) in persistent.persistent(sizes, chunks, stage.segments).items():
-            items[name] = Item(
-                value,
-                PERSISTENT,
-                text,
-                {},
-                CACHES,
-            )
+            items[name] = Item(value, PERSISTENT, text, {}, CACHES)
+        if graphs.scope(run) is not None:
+            items["CUDA graph buffers"] = Item(
+                graphs.buffer_bytes(sizes, candidates, chunks), PERSISTENT, "inputs, outputs and masks of the graphs in flight",
+                {}, GRAPHS,
+            )  # fmt: skip
         return items
 
     def account(
-        self, pp_rank: int, shard: tuple[str, Any, Any, Any], chunks: tuple[Chunk, ...], stage: Stage,
-        kept: list[ChunkBytes], common: dict[str, Item],
+        self, pp_rank: int, shard: tuple[str, Any, Any, Any], candidates: tuple[Loaded, ...],
+        chunks: tuple[Chunk, ...], stage: Stage, kept: list[ChunkBytes], common: dict[str, Item],
     ) -> RankMemory:  # fmt: skip
         """One class of rank: optimizer state, activations at the peak, transients, allocator, device."""
         sizes, state = self.sizes, self.state
@@ -207,22 +194,34 @@ class _Parts:
         gradients = sum(item.bytes for name, item in items.items() if name.startswith("gradients "))
         coming = sharding.coming_gradients_bytes(sizes, gradients)
         main_gradients = transients.main_gradient_bytes(sizes, owned)
-        steady = base - where(main_gradients > 0, coming, 0) + main_gradients
+        ahead = sharding.ahead_bytes(sizes, chunks, stage)
+        steady = base - where(main_gradients > 0, coming, 0) + main_gradients + ahead
         memory.steady_allocated_bytes = steady + shift
+        moments = sum(item.bytes for name, item in items.items() if name.startswith("optimizer moment"))
         weighed = peak.weights(sizes, chunks, self.activations, stage)
-        found = peak.peak(sizes, pp_rank, weighed)
+        found = peak.peak(sizes, candidates, weighed)
         activations = found.activations
         self.activation_items(memory, chunks, kept, found, weighed.pending)
         weights = (stage.dense.real + stage.expert.real) * sizes.e
         moving = peak.moving_bytes(sizes, chunks)
         # a first backward makes its gradients while it frees the activations: both are never there at once
         absent = where(sizes.m == 1, minimum(coming, activations), 0)
+        beside_pool, capture = peak.with_graphs(sizes, candidates, chunks, self.activations, weighed, found)
+        pooled = found.activations + found.working - beside_pool
+        held = base - absent + activations + moving + found.working
         memory.moments = {
-            peak.MOMENT: base - absent + activations + moving + found.working,
+            peak.MOMENT: held - pooled,
             "construction": memory.static_bytes - states_bytes - coming + weights,
         }
         for name, above in later.moments(sizes, chunks, stage, owned).items():
             memory.moments[name] = steady + above
+        if graphs.scope(sizes.run) is not None:
+            warm = sizes.run.args.get("cuda_graph_warmup_steps") != 0  # captured after the first optimizer step
+            memory.moments["capture of the CUDA graphs"] = base - moments * (not warm) + capture
+            memory.moments["backward before the capture"] = (held - items["CUDA graph buffers"].bytes) * warm
+            items["CUDA graph pool"] = Item(
+                -pooled, ACTIVATION, "kept in the graphs' memory pool: reserved, not allocated", {}, GRAPHS
+            )
         highest: Any = 0
         for name, value in memory.moments.items():
             if sizes.scalar and value > highest:
@@ -233,10 +232,12 @@ class _Parts:
             items["order of blocks"] = Item(shift, PERSISTENT, "replayed blocks against their average", {}, BLOCKS)
         if not is_scalar(absent) or absent:
             items["gradients not made yet"] = Item(-absent, TRANSIENT, "of the only micro-batch", {}, "torch FSDP2")
-        extra = maximum(highest - base - activations + absent, 0)
+        extra = maximum(highest - base - activations + pooled + absent, 0)
         items["transients"] = Item(extra, TRANSIENT, "{extra} B above the kept tensors ({moment})",
                                    {"extra": extra, "moment": memory.peak_moment}, BACKWARD)  # fmt: skip
-        memory.peak_reserved_bytes = maximum(allocator.reserved(sizes, base, highest), memory.peak_allocated_bytes)
+        memory.peak_reserved_bytes = maximum(
+            allocator.reserved(sizes, base, maximum(highest, held)), memory.peak_allocated_bytes
+        )
         beyond = memory.peak_reserved_bytes - memory.peak_allocated_bytes
         items["allocator"] = Item(beyond, ALLOCATOR, "{v} B reserved beyond the peak", {"v": beyond}, BLOCKS)
         memory.host_bytes = memory.total(HOST)
@@ -244,7 +245,13 @@ class _Parts:
             items.update(host.loader_items(sizes, chunks))
             if checkpoint.saves(sizes.run):
                 items.update(checkpoint.host_items(sizes, stage, state, owned))
-        device.outside(sizes, memory, self.accelerator, self.groups, highest, stage)
+        memory.doubts = band.doubts(sizes, candidates, chunks, stage, self.activations, moments)
+        if sizes.scalar:
+            tensors = allocator.state_tensors(sizes, stage, state)
+            blocks = band.block_doubt(sizes, candidates, chunks, tensors, slack + shift)
+            if blocks is not None:
+                memory.doubts["allocator blocks"] = blocks
+        device.outside(sizes, memory, self.accelerator, self.groups, maximum(highest, held), stage)
         return memory
 
     def activation_items(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from primus_lint.formula import is_scalar, minimum
+from primus_lint.formula import is_scalar, maximum, minimum
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +28,23 @@ class Loaded(NamedTuple):
     pending: tuple[Any, ...]
 
 
+def most(candidates: tuple[Loaded, ...], each: list[Any]) -> Any:
+    """The most that the micro-batches in flight make of a weight per chunk."""
+    out: Any = 0
+    for load in candidates:
+        total: Any = 0
+        for weight, alive in zip(each, load.alive, strict=True):
+            total = total + weight * alive
+        out = maximum(out, total)
+    return out
+
+
 def loads(run: Run, rank: int) -> tuple[Loaded, ...]:
     """The candidates of the peak of a rank.
 
-    With an unknown number of micro-batches, many. On a grid over it, the counts of every element.
+    With an unknown number of micro-batches, many. On a grid over it, the counts of every element. Under
+    `overlap_moe_expert_parallel_comm` a forward runs layer by layer beside a backward, which frees as it goes: one more
+    micro-batch is warmed up, and no more are whole at any moment than without (`peak.weights` adds the layer).
     """
     pp, vpp, m = run.parallel.pp, run.parallel.vpp, run.batch.num_microbatches
     kind = run.schedule.kind
@@ -42,15 +55,14 @@ def loads(run: Run, rank: int) -> tuple[Loaded, ...]:
         return _planned(run, rank, m)
     group = run.parallel.microbatch_group_size
     group = group if is_scalar(group) else pp
-    overlap = run.schedule.overlap_moe_ep
     if m is None:
-        return _frontier(kind, pp, rank, 8 * max(pp, vpp), vpp, group, overlap)
+        return _frontier(kind, pp, rank, 8 * max(pp, vpp), vpp, group)
     if is_scalar(m):
-        out = _frontier(kind, pp, rank, m, vpp, group, overlap)
+        out = _frontier(kind, pp, rank, m, vpp, group)
         for number in _ramp(run, m):
-            out += _frontier(kind, pp, rank, number, vpp, group, overlap)
+            out += _frontier(kind, pp, rank, number, vpp, group)
         return out
-    return _on_grid(lambda number: _frontier(kind, pp, rank, number, vpp, group, overlap), m, vpp)
+    return _on_grid(lambda number: _frontier(kind, pp, rank, number, vpp, group), m, vpp)
 
 
 def _ramp(run: Run, m: int) -> tuple[int, ...]:
@@ -113,25 +125,37 @@ def _on_grid(frontier: Callable[[int], tuple[Loaded, ...]], microbatches: Any, v
     series: dict[tuple[str, int], list[list[Loaded]]] = {}
     for index, number in enumerate(numbers.tolist()):
         for load in frontier(number):
-            line = series.setdefault((load.kind, load.chunk), [[] for _ in numbers])
-            line[index].append(load)
+            key = (load.kind, load.chunk)
+            if key not in series:
+                series[key] = [[] for _ in numbers]
+            series[key][index].append(load)
+    made: dict[tuple[int, ...], Any] = {}
+
+    def spread(line: tuple[int, ...]) -> Any:
+        """A count of every number as one of every element; a plain number where all are the same."""
+        if line.count(line[0]) == len(line):
+            return line[0]
+        if line not in made:
+            made[line] = np.array(line)[where_in]
+        return made[line]
+
+    nothing = (0,) * vpp
     out = []
     for (kind, chunk), lines in series.items():
         for position in range(max(len(line) for line in lines)):
             row = [line[position] if position < len(line) else None for line in lines]
-            alive = [[0 if load is None else load.alive[index] for load in row] for index in range(vpp)]
-            pending = [[0 if load is None else load.pending[index] for load in row] for index in range(vpp)]
-            spread = [tuple(np.array(line)[where_in] for line in kept) for kept in (alive, pending)]
-            out.append(Loaded(kind, chunk, spread[0], spread[1]))
+            alive = zip(*(nothing if load is None else load.alive for load in row), strict=True)
+            pending = zip(*(nothing if load is None else load.pending for load in row), strict=True)
+            out.append(Loaded(kind, chunk, tuple(map(spread, alive)), tuple(map(spread, pending))))
     return tuple(out)
 
 
-def _frontier(kind: str, pp: int, rank: int, m: int, vpp: int, group: int, overlap: bool) -> tuple[Loaded, ...]:
+def _frontier(kind: str, pp: int, rank: int, m: int, vpp: int, group: int) -> tuple[Loaded, ...]:
     """From the event list; where the schedule refuses the numbers (a finding of its own), the formula of 1F1B."""
     from primus_lint.schedules import rank_frontier
 
     try:
-        front = rank_frontier(kind, pp, rank, m, vpp, group, overlap)
+        front = rank_frontier(kind, pp, rank, m, vpp, group)
     except ValueError:
         held = minimum(m, pp - rank)
         return tuple(Loaded("B", chunk, (held,) * vpp, (0,) * vpp) for chunk in range(vpp))

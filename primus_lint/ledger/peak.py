@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from primus_lint.formula import maximum
-from primus_lint.ledger import head, persistent, sharding, transients
-from primus_lint.ledger.inflight import loads
+from primus_lint.formula import is_scalar, maximum, where
+from primus_lint.ledger import graphs, head, persistent, sharding, transients
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
@@ -48,8 +47,13 @@ def weights(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations, s
     for chunk in chunks:
         found = activations.chunk(chunk)
         work: Any = 0
+        beside: Any = 0
         for kind in found.kinds:
             work = maximum(work, transients.backward_bytes(sizes, kind, activations.mlp(kind)) + found.working)
+        if sizes.run.schedule.overlap_moe_ep:  # the layer that the forward beside it has just made
+            for kind in found.kinds:
+                beside = maximum(beside, activations.layer(kind))
+            beside = where(sizes.m == 1, 0, beside)
         ahead: Any = 0
         if chunk.loss:
             ahead = head.logits_transient_bytes(sizes)
@@ -57,7 +61,7 @@ def weights(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations, s
             work = maximum(kept + ahead, work) - kept
         alive.append(found.bytes)
         forward.append(ahead + gathered)
-        backward.append(work + gathered)
+        backward.append(work + beside + gathered)
         pending.append(transients.pending_bytes(sizes, chunk))
     return Weights(alive, pending, forward, backward)
 
@@ -76,13 +80,15 @@ def moving_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
     return moving
 
 
-def peak(sizes: Sizes, pp_rank: int, found: Weights) -> Peak:
+def peak(sizes: Sizes, candidates: tuple[Loaded, ...], found: Weights) -> Peak:
     """The heaviest candidate load of a rank."""
     best: Peak | None = None
-    for load in loads(sizes.run, pp_rank):
+    for load in candidates:
         held: Any = 0
         for chunk, alive in enumerate(load.alive):
-            held = held + alive * found.alive[chunk] + load.pending[chunk] * found.pending[chunk]
+            held = held + alive * found.alive[chunk]
+            if not is_scalar(load.pending[chunk]) or load.pending[chunk]:
+                held = held + load.pending[chunk] * found.pending[chunk]
         extra = {"F": found.forward, "B": found.backward}.get(load.kind)
         working = 0 if extra is None else extra[load.chunk]
         if best is None:
@@ -96,3 +102,26 @@ def peak(sizes: Sizes, pp_rank: int, found: Weights) -> Peak:
             best = Peak(activations, total - activations, load)
     assert best is not None
     return best
+
+
+def with_graphs(
+    sizes: Sizes, candidates: tuple[Loaded, ...], chunks: tuple[Chunk, ...], activations: Activations, weighed: Weights,
+    found: Peak,
+) -> tuple[Any, Any]:  # fmt: skip
+    """With CUDA graphs of layers: the changing part of the peak that is allocated while they are replayed, and what their
+    capture allocates on top of the states. Without: all of the changing part, and nothing."""
+    if graphs.scope(sizes.run) is None:
+        return found.activations + found.working, 0
+    pooled = [activations.pool_bytes(chunk) for chunk in chunks]
+    replay = peak(sizes, candidates, beside_pool(sizes, chunks, activations, weighed))
+    nothing = [0] * len(chunks)
+    capture = peak(sizes, candidates, weighed._replace(alive=pooled, pending=nothing, forward=nothing))
+    return replay.activations + replay.working, capture.activations + capture.working
+
+
+def beside_pool(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations, weighed: Weights) -> Weights:
+    """The weights without what lies in the memory pool of CUDA graphs."""
+    if graphs.scope(sizes.run) is None:
+        return weighed
+    pooled = [activations.pool_bytes(chunk) for chunk in chunks]
+    return weighed._replace(alive=[alive - pool for alive, pool in zip(weighed.alive, pooled, strict=True)])

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import ceil_div, maximum, round_up, where
-from primus_lint.ledger import weight_copies
-from primus_lint.ledger.activations.attention import backend
+from primus_lint.formula import ceil_div, is_scalar, maximum, round_up, where
+from primus_lint.ledger import graphs, transients, weight_copies
+from primus_lint.ledger.activations.attention import backend, deterministic
 from primus_lint.ledger.activations.experts import received, rows
 from primus_lint.ledger.activations.kind import recipe
 from primus_lint.ledger.activations.router import logit_bytes
@@ -19,14 +19,23 @@ from primus_lint.ledger.architecture import architecture
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
+    from primus_lint.ir.run import Run
     from primus_lint.ledger.params import Segment
     from primus_lint.ledger.sizes import Sizes
 
 MIB = 1 << 20
 GROUPED_STREAMS = 4
+USER_BUFFER_STREAMS = 3  # of `tp_comm_overlap`, beside the workspace of the other products
 THREADS = 2  # forward and autograd thread: each has its own BLAS handle, hence its own workspace
+BEFORE_HOPPER_BYTES = 8 * MIB + 128 * 1024  # PyTorch's default workspace, Blackwell included up to PyTorch 2.11
 BLOCK = 512  # the allocator's smallest block
 SMALL_BYTES = 7 * BLOCK  # step counters, loss scale, RNG seeds: small tensors, one 512-byte block each
+
+
+def older_te(run: Run, version: int) -> bool:
+    """Whether the stack names a TransformerEngine older than a version (major*1000 + minor); an unnamed one is new."""
+    stated = run.args.get("te")
+    return stated is not None and stated < version
 
 
 def te_workspace_bytes(sizes: Sizes) -> int:
@@ -48,29 +57,47 @@ def torch_workspace_bytes(sizes: Sizes) -> int:
     arch = architecture(sizes.run.target.gpu, sizes.run.kernels.vendor)
     if arch.startswith("gfx"):
         return 128 * MIB
-    return 8 * MIB + 128 * 1024 if arch == "sm80" else 32 * MIB
+    if arch == "sm100" and deterministic(sizes.run):
+        return 32 * MIB  # such runs are started with :4096:8 (Megatron's determinism.py)
+    return 32 * MIB if arch == "sm90" else BEFORE_HOPPER_BYTES
 
 
 def workspaces(sizes: Sizes, moe: bool, loss: bool) -> dict[str, tuple[Any, str]]:
     """GEMM workspaces of TransformerEngine (one, and one per stream of grouped GEMMs) and of PyTorch.
 
-    PyTorch's own are allocated where a plain matrix product runs: output layer, local attention, plain experts.
+    PyTorch's own are allocated where a plain matrix product runs (output layer, local attention), one for each thread and
+    stream: the overlapped schedule of expert parallelism and the capture of CUDA graphs have a stream of their own.
     """
     run = sizes.run
     local = run.kernels.implementation == "local"
     out: dict[str, tuple[Any, str]] = {}
     each = te_workspace_bytes(sizes)
-    if not local or moe:  # the router runs a TE GEMM even in the local spec
+    if not local or (moe and not older_te(run, 2000)):  # since TE 2.0 the router runs a TE GEMM even in the local spec
         grouped = moe and not local and run.model.moe is not None and run.model.moe.grouped_gemm
-        if run.kernels.turbo_grouped_gemm or (run.model.moe is not None and run.model.moe.legacy_grouped_gemm):
+        if (
+            older_te(run, 1009)
+            or run.kernels.turbo_grouped_gemm
+            or (run.model.moe is not None and run.model.moe.legacy_grouped_gemm)
+        ):
             grouped = False
-        count = 1 + (GROUPED_STREAMS if grouped else 0) + 2 * run.kernels.tp_comm_overlap
+        count = 1 + (GROUPED_STREAMS if grouped else 0) + USER_BUFFER_STREAMS * run.kernels.tp_comm_overlap
         text = f"{count} workspaces x {each:,} B" if sizes.scalar else ""
         out["TE workspaces"] = (count * each, text)
-    if loss or backend(sizes) in ("unfused", "local"):
+    count = torch_workspaces(sizes, loss)
+    if not is_scalar(count) or count:
         one = torch_workspace_bytes(sizes)
-        out["torch workspaces"] = (THREADS * one, f"{THREADS} threads x {one:,} B")
+        out["torch workspaces"] = (count * one, f"{count} threads and streams x {one:,} B")
     return out
+
+
+def torch_workspaces(sizes: Sizes, loss: bool) -> Any:
+    """Number of PyTorch's BLAS workspaces on a rank."""
+    run = sizes.run
+    products = backend(sizes) in ("unfused", "local")  # attention by plain matrix products
+    if not loss and not products:
+        return 0
+    overlap = where(sizes.m == 1, 0, 1) if run.schedule.overlap_moe_ep else 0
+    return THREADS + overlap + (products and graphs.attention_captured(run))
 
 
 def mx_workspace_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
@@ -147,8 +174,7 @@ def retained_dispatch_bytes(sizes: Sizes, layers: int) -> Any:
 def retained_input_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
     """A pipeline chunk that receives its input keeps the last one, and its gradient, until the next arrives."""
     receiving = sum(not chunk.embedding for chunk in chunks)
-    each = sizes.T * sizes.h * (4 if sizes.run.precision.fp32_residual else sizes.act)
-    return receiving * 2 * each
+    return receiving * 2 * transients.stage_input_bytes(sizes)
 
 
 def dummy_gradient_bytes(sizes: Sizes, segments: list[list[Segment]]) -> Any:
@@ -156,13 +182,14 @@ def dummy_gradient_bytes(sizes: Sizes, segments: list[list[Segment]]) -> Any:
     run = sizes.run
     if not run.optimizer.gradient_accumulation_fusion or run.kernels.implementation == "local":
         return 0
+    head = not older_te(run, 2000)  # Megatron's own output layer takes TE's dummy since TE has one
     shapes: dict[str, Any] = {}
     for chunk in segments:
         for segment in chunk:
             for param in segment.params:
                 if param.name.startswith("experts.weight"):
                     continue  # the legacy kernel does not accumulate in place
-                if param.gemm or param.name == "output_layer.weight":
+                if param.gemm or (head and param.name == "output_layer.weight"):
                     shapes[param.name.rpartition("experts.")[2] + str(param.expert)] = param.numel
     seen: list[Any] = []
     total: Any = 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.formula import maximum
+
+if TYPE_CHECKING:
+    from primus_lint.ledger.band import Doubt
 
 # The groups of items, in the order in which they add up: static -> steady -> peak allocated -> reserved -> device.
 STATIC, PERSISTENT, ACTIVATION, TRANSIENT, ALLOCATOR, DEVICE = (
@@ -44,13 +47,15 @@ class RankMemory:
     `dp` is "all" when every data-parallel rank owns the same optimizer shard, else "first" (data-parallel index 0, an
     upper bound for the ones between) or "last"; `count` is the number of global ranks of the class.
     `host_bytes` is what offloading keeps in host memory, beside the device figures; what else is there are items (see
-    `ledger.host`). `moments` names each candidate of the peak with its allocated bytes; `peak_moment` is the largest.
+    `ledger.host`). `doubts` are what the recipe does not settle (see `band`). `moments` names each candidate of the peak
+    with its allocated bytes; `peak_moment` is the largest.
     """
 
     __slots__ = (
         "count",
         "device_high_bytes",
         "device_low_bytes",
+        "doubts",
         "dp",
         "host_bytes",
         "items",
@@ -77,6 +82,25 @@ class RankMemory:
         self.device_low_bytes: Any = 0
         self.device_high_bytes: Any = 0
         self.host_bytes: Any = 0
+        self.doubts: dict[str, Doubt] = {}
+
+    @property
+    def steady_band_bytes(self) -> tuple[Any, Any]:
+        """(low, high) of what is allocated after a step."""
+        low: Any = self.steady_allocated_bytes
+        high: Any = low
+        for doubt in self.doubts.values():
+            low, high = low - doubt.steady_low, high + doubt.steady_high
+        return low, high
+
+    @property
+    def peak_band_bytes(self) -> tuple[Any, Any]:
+        """(low, high) of what is allocated at most."""
+        low: Any = self.peak_allocated_bytes
+        high: Any = low
+        for doubt in self.doubts.values():
+            low, high = low - doubt.peak_low, high + doubt.peak_high
+        return low, high
 
     def total(self, *groups: str) -> Any:
         """Sum of the items of some groups."""

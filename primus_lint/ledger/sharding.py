@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from primus_lint.formula import ceil_div, maximum
-from primus_lint.ledger import params
+from primus_lint.formula import ceil_div, maximum, minimum, where
+from primus_lint.ledger import params, weight_copies
 from primus_lint.ledger.activations.kind import kind_of, mtp_kind
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
     from primus_lint.ledger.sizes import Sizes
     from primus_lint.ledger.states import Grid, Stage
+
+
+PREFETCH_ELEMENTS = 500_000_000
 
 
 class Holding(NamedTuple):
@@ -60,8 +63,8 @@ def gathers_weights(sizes: Sizes) -> bool:
 
 
 def gathered_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any:
-    """Whole units during a backward: the weights in use, the next ones that are being gathered, the gradient of the
-    unit in use, and that of the unit before, which is still being reduced.
+    """Whole units during a backward: the weights in use, those that are gathered ahead, the gradient of the unit in use,
+    and that of the unit before, which is still being reduced.
 
     Units are the transformer layers, and embedding and output layer of their own. Primus can gather weights in FP8.
     """
@@ -76,14 +79,33 @@ def gathered_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any
         for param in params.layer(sizes, moe):
             unit = unit + param.numel * param.count
         largest = maximum(largest, unit)
-    ends: Any = 0
-    for chunk in stage.segments:
-        for segment in chunk:
-            if segment.name in ("embedding", "output layer"):
-                ends = maximum(ends, segment.params[0].numel)
-    in_use = maximum(largest, ends)
+    in_use = largest
+    for numel in end_units(stage):
+        in_use = maximum(in_use, numel)
+    units = in_use + largest
     gathered = 1 if run.args.get("use_fsdp2_fp8_all_gather") else sizes.act
-    return (in_use + largest) * gathered + (in_use + largest) * sizes.act
+    return maximum(units * gathered, ahead_bytes(sizes, chunks, stage)) + units * sizes.act
+
+
+def ahead_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any:
+    """Weights that Megatron-FSDP gathers ahead under `overlap_param_gather`, after each step and in the backward: the
+    first unit and 500 million elements more, or all there are (`MegatronFSDP`, whose cap of a thousand million elements
+    on the size of a communication is a floor)."""
+    run = sizes.run
+    if run.optimizer.sharding != "megatron-fsdp" or not gathers_weights(sizes):
+        return 0
+    whole = stage.dense.real + stage.expert.real
+    ahead = PREFETCH_ELEMENTS
+    for numel in end_units(stage)[:1]:
+        ahead = ahead + numel
+    narrow = weight_copies.fp8_elements(sizes, chunks) * (sizes.e - 1)
+    return where(run.optimizer.overlap_param_gather, minimum(ahead * sizes.e, whole * sizes.e - narrow), 0)
+
+
+def end_units(stage: Stage) -> list[Any]:
+    """Elements of the embedding and of the output layer of a rank, where it has them."""
+    segments = [segment for chunk in stage.segments for segment in chunk]
+    return [segment.params[0].numel for segment in segments if segment.name in ("embedding", "output layer")]
 
 
 def coming_gradients_bytes(sizes: Sizes, stored: Any) -> Any:

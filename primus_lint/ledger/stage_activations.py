@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.formula import ceil_div, maximum, minimum, where
-from primus_lint.ledger import head, params
+from primus_lint.ledger import graphs, head, params
 from primus_lint.ledger.activations.kind import Kind, kind_of, mtp_kind
 from primus_lint.ledger.activations.layer import checkpoint_bytes, kept
-from primus_lint.ledger.activations.offload import offload
+from primus_lint.ledger.activations.offload import layers_on_device, offload
 from primus_lint.ledger.activations.recompute import selective
 from primus_lint.ledger.activations.tensors import total
 
@@ -42,6 +42,8 @@ class Activations:
         self._mlps: dict[Kind, Any] = {}
         self._recomputed: dict[Kind, Any] = {}  # what one layer brings back for its backward
         self._offloaded: dict[Kind, Any] = {}
+        self._pooled: dict[Kind, Any] = {}
+        self._experts: dict[Kind, Any] = {}
 
     def layer(self, kind: Kind) -> Any:
         """Bytes kept by one layer of a kind that is not fully recomputed."""
@@ -59,13 +61,48 @@ class Activations:
         selected = everything
         if self.sizes.run.recompute.granularity == "selective":
             selected = selective(self.sizes, kind, everything)
-        stay, leave = offload(selected, self.sizes.run.recompute.fine_grained_offload)
+        stay, leave = offload(self.sizes, selected)
         self._offloaded[kind] = total(leave)
+        self._pooled[kind] = graphs.pool_bytes(self.sizes.run, kind, stay)
         self._layers[kind] = total(stay)
+        self._experts[kind] = total({name: value for name, value in stay.items() if name.startswith("experts.")})
         self._mlps[kind] = total(
             {name: value for name, value in stay.items() if not name.startswith(("attention.", "latent."))}
         )
-        self._recomputed[kind] = maximum(total(everything) - total(selected), 0) + 2 * total(leave)
+        self._recomputed[kind] = maximum(total(everything) - total(selected), 0) + layers_on_device(self.sizes) * total(
+            leave
+        )
+
+    def expert_bytes(self, chunk: Chunk) -> Any:
+        """Bytes that one micro-batch keeps of tensors with a row per token of a routed expert; of one layer at work under
+        full recomputation."""
+        kinds = [kind_of(self.sizes.run, layer) for layer in chunk.layers] + [mtp_kind(self.sizes)] * len(chunk.mtp)
+        full = self.sizes.run.recompute.granularity == "full"
+        out: Any = 0
+        for kind in kinds:
+            if kind.moe:
+                self.layer(kind)
+                out = self._experts[kind] if full else out + self._experts[kind]
+        return out
+
+    def pool_bytes(self, chunk: Chunk) -> Any:
+        """Bytes that one micro-batch keeps in the memory pool of CUDA graphs instead of allocating them."""
+        out: Any = 0
+        for kind in [kind_of(self.sizes.run, layer) for layer in chunk.layers] + [mtp_kind(self.sizes)] * len(
+            chunk.mtp
+        ):
+            self.layer(kind)
+            out = out + self._pooled[kind]
+        return out
+
+    def offloaded_bytes(self, chunk: Chunk) -> Any:
+        """Bytes of the layer of a chunk that sends most to the host."""
+        out: Any = 0
+        for layer in chunk.layers:
+            kind = kind_of(self.sizes.run, layer)
+            self.layer(kind)
+            out = maximum(out, self._offloaded[kind])
+        return out
 
     def host_bytes(self, chunk: Chunk) -> Any:
         """Bytes that one micro-batch keeps in host memory."""

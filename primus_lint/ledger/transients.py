@@ -141,8 +141,12 @@ def pipeline_bytes(sizes: Sizes) -> Any:
     """Tensors in transfer between stages: the next input and the gradient that is being sent or received."""
     if sizes.pp == 1:
         return 0
-    each = sizes.T * sizes.h * (4 if sizes.run.precision.fp32_residual else sizes.act)
-    return (3 if sizes.vpp > 1 else 2) * each
+    return (3 if sizes.vpp > 1 else 2) * stage_input_bytes(sizes)
+
+
+def stage_input_bytes(sizes: Sizes) -> Any:
+    """What one stage sends to the next of a micro-batch."""
+    return sizes.T * sizes.h * (4 if sizes.run.precision.fp32_residual else sizes.act)
 
 
 def main_gradient_bytes(sizes: Sizes, owned: Any) -> Any:

@@ -47,7 +47,8 @@ class Crossing(NamedTuple):
 
 
 def events_of(run: Run, pp_rank: int) -> list[Event]:
-    """The events of a rank in order; of a long step only as many micro-batches as hold every load."""
+    """The events of a rank in order; of a long step only as many micro-batches as hold every load. Forwards that run beside
+    backwards (`overlap_moe_expert_parallel_comm`) come one after the other, as `inflight.loads` has them."""
     pp, vpp, m = run.parallel.pp, run.parallel.vpp, run.batch.num_microbatches or 1
     kind, group = run.schedule.kind, run.parallel.microbatch_group_size
     if kind == "none" or pp == 1:
@@ -58,7 +59,7 @@ def events_of(run: Run, pp_rank: int) -> list[Event]:
 
         return planned_events(run, m)[pp_rank]
     few = fewer_microbatches(kind, pp, m, vpp, group)
-    return rank_schedule(kind, pp, pp_rank, few, vpp, group, overlap=run.schedule.overlap_moe_ep)
+    return rank_schedule(kind, pp, pp_rank, few, vpp, group)
 
 
 def words(run: Run, event: Event, alive: int) -> str:
@@ -111,7 +112,7 @@ def _iteration(run: Run, sizes: Sizes, rank: RankMemory, stage: states.Stage, ba
     chunks = chunks_of(run, rank.pp_rank)
     activations = Activations(sizes)
     kept = [activations.chunk(chunk) for chunk in chunks]
-    weights = peak.weights(sizes, chunks, activations, stage)
+    weights = peak.beside_pool(sizes, chunks, activations, peak.weights(sizes, chunks, activations, stage))
     absent = rank.items.get("gradients not made yet")
     base += peak.moving_bytes(sizes, chunks) + (0 if absent is None else absent.bytes)
     name = "iteration 1" if phase == FIRST else "iteration 2"

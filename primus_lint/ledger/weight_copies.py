@@ -112,6 +112,35 @@ def kept_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
     return total
 
 
+def primary_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
+    """What FP8 primary weights (`fp8_param_gather`) change: one byte an element with its scales, and the transpose where
+    the products need both layouts, instead of a bf16 weight. Embedding, output layer, router and norms stay in bf16.
+
+    Source: TE `Float8Tensor` in `quantized_model_init`, Megatron's parameter buffer of `torch.uint8`.
+    """
+    optimizer = sizes.run.optimizer
+    split = optimizer.sharding == "megatron-fsdp" and optimizer.fsdp_strategy == "optim_grads_params"
+    stored = 1 if split else _te_copies(sizes)  # a shard has no transpose
+    elements = fp8_elements(sizes, chunks, split)
+    main = 4 if sizes.e == 4 else 0  # fp32 weights are their own main parameters, those in FP8 are not
+    return with_scales(sizes, stored, elements) + elements * (main - sizes.e)
+
+
+def fp8_elements(sizes: Sizes, chunks: tuple[Chunk, ...], split: bool = False) -> Any:
+    """Elements of the FP8 primary weights of a rank, whole or (`split`) its shard of them."""
+    run = sizes.run
+    total: Any = 0
+    if recipe(run) is None or not run.precision.fp8_param:
+        return total
+    for chunk in chunks:
+        for kind in [kind_of(run, layer) for layer in chunk.layers] + [mtp_kind(sizes)] * len(chunk.mtp):
+            if kind.low:
+                attention, mlp, grouped = weights(sizes, kind.moe)
+                dense = (attention + mlp) // (sizes.dpcp if split else 1)
+                total = total + dense + grouped // (sizes.edp if split else 1)
+    return total
+
+
 def pinned(sizes: Sizes, kind: Kind) -> dict[str, Any]:
     """What a micro-batch holds of a layer's weights until its backward, under Turbo.
 

@@ -63,8 +63,22 @@ def rank_lines(subject: Subject, rank: RankMemory) -> Iterator[str]:
     for name, size in rank.moments.items():
         mark = "> " if name == rank.peak_moment else "  "
         yield f"  {mark}{_moment(subject, rank, name):58}{int(size):>{BYTES - 2},} B{gib(size):>{GIB}}"
+    yield from doubt_lines(rank)
     for number, source in enumerate(sources, 1):
         yield from wrapped(f"[{number}] {source}", 2)
+
+
+def doubt_lines(rank: RankMemory) -> Iterator[str]:
+    """What the recipe does not settle: bytes below and above the peak, and why; the bands that they make."""
+    if not rank.doubts:
+        return
+    yield "  what the recipe does not settle (allocated at the peak)"
+    for name, doubt in rank.doubts.items():
+        if doubt.peak_low or doubt.peak_high:
+            shown = f"-{int(doubt.peak_low):,} to +{int(doubt.peak_high):,} B: {doubt.reason}"
+            yield from wrapped(f"{name}: {shown}", 4)
+    for name, (low, high) in (("steady", rank.steady_band_bytes), ("peak allocated", rank.peak_band_bytes)):
+        yield f"  = {name}, band: {int(low):,} to {int(high):,} B ({gib(low)} to {gib(high)})"
 
 
 def _totals(rank: RankMemory) -> dict[str, int]:

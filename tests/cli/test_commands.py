@@ -39,6 +39,8 @@ def test_explain_memory_adds_up(repo: Path, lint: Any) -> None:
     assert result.exit_code == 0
     assert "weights" in result.output and "formula" not in result.output
     assert lint("explain", CLEAN, "--memory", "--rank", "7").exit_code == 2
+    assert "peak allocated, band" in result.output
+    assert "allocator blocks" in result.output
 
 
 def test_project_text_and_json_agree(repo: Path, lint: Any) -> None:

@@ -30,6 +30,9 @@ UNIFORM = {"recompute_granularity": "full", "recompute_method": "uniform"}
 CORE = {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]}
 SPLIT = {"decoder_first_pipeline_num_layers": 16, "decoder_last_pipeline_num_layers": 15}
 FSDP2 = {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
+UNFUSED = {"attention_backend": "unfused"}
+CHUNKS = {"num_virtual_stages_per_pipeline_rank": 2}
+UNITS = {"data_parallel_sharding_strategy": "optim_grads_params", "overlap_param_gather": True}
 FAMILIES: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "dense": ("llama3.1-8b", 1, 64, {}),
     "pipeline": ("llama3.1-70b", 4, 64, {}),
@@ -48,6 +51,21 @@ FAMILIES: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "blockwise FP8": ("llama3.1-8b", 2, 64, {"fp8": "hybrid", "fp8_recipe": "blockwise"}),
     "mxfp8 experts": ("mixtral-8x22b", 2, 64, {"fp8": "e4m3", "fp8_recipe": "mxfp8"}),
     "zero bubble": ("llama3.1-8b", 4, 64, {"patch_primus_pipeline": True, "pp_algorithm": "zero-bubble"}),
+    "CUDA graphs": (
+        "llama3.1-70b",
+        4,
+        64,
+        {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": ["attn"], **UNFUSED},
+    ),
+    "overlapped experts": ("mixtral-8x22b", 4, 128, {"overlap_moe_expert_parallel_comm": True, **CHUNKS}),
+    "offloading": (
+        "llama3.1-70b",
+        4,
+        64,
+        {"fine_grained_activation_offloading": True, "offload_modules": ["core_attn", "mlp_norm"]},
+    ),
+    "FP8 primary weights": ("llama3.1-8b", 2, 64, {"fp8": "e4m3", "fp8_recipe": "mxfp8", "fp8_param_gather": True}),
+    "Megatron-FSDP": ("llama3.1-8b", 1, 64, {"use_megatron_fsdp": True, **UNITS}),
     "local layers": ("llama3.1-8b", 2, 64, {"transformer_impl": "local", "apply_rope_fusion": False}),
 }
 

@@ -125,3 +125,30 @@ def test_deterministic_and_banded_attention_scratch() -> None:
     te = {**MODELS["llama3.1-70b"], "tensor_model_parallel_size": 8, "deterministic_mode": True}
     found = attention_workspace(Sizes(run_of(te, 8, gpu="mi300x", **where)))
     assert found == 64 * S * 8 * 128 * 4 + S * 8 * 4 + S * 8 * (128 + 128) * 2
+
+
+def test_fine_grained_offloading_leaves_small_tensors_and_a_few_layers() -> None:
+    """32 layers send x (8,192 x 4,096 elements) and keep the lse (8,192 x 32, fewer than a Mi elements)."""
+    changes = {"fine_grained_activation_offloading": True, "offload_modules": ["attn_norm", "core_attn"]}
+    base, found = account(LLAMA, 8).ranks[0], account({**LLAMA, **changes}, 8).ranks[0]
+    x, q, kv = S * H * 2, S * H * 2, S * 1024 * 2
+    away = 32 * (x + q + 2 * kv)
+    assert found.items["host activations"].bytes == away
+    kept = base.items["activations dense layers"].bytes - found.items["activations dense layers"].bytes
+    assert kept == away
+
+
+def test_a_forward_beside_a_backward_adds_one_layer() -> None:
+    """`overlap_moe_expert_parallel_comm` warms up one more micro-batch, which is never whole beside the others."""
+    args = {
+        **MODELS["mixtral-8x22b"], **VPP2, "num_virtual_stages_per_pipeline_rank": 2, "global_batch_size": 64,
+        "expert_model_parallel_size": 4,
+    }  # fmt: skip
+    plain, beside = account(args, 16), account({**args, "overlap_moe_expert_parallel_comm": True}, 16)
+    for one, other in zip(plain.ranks, beside.ranks, strict=True):
+        counts = [
+            [item.numbers["n"] for name, item in rank.items.items() if name.startswith("activations moe layers")]
+            for rank in (one, other)
+        ]
+        assert counts[0] == counts[1]
+        assert other.peak_allocated_bytes > one.peak_allocated_bytes

@@ -26,7 +26,7 @@ def items(args: dict[str, Any], world: int, rank: int = -1, **where: Any) -> dic
     [
         ("a100-80gb", 4 * MIB, 8 * MIB + 128 * 1024),
         ("h100", 32 * MIB + 1024, 32 * MIB),
-        ("b200", 32 * MIB + 1024, 32 * MIB),
+        ("b200", 32 * MIB + 1024, 8 * MIB + 128 * 1024),  # PyTorch up to 2.11: its pull request 175344
         ("mi300x", 32 * MIB, 128 * MIB),
         ("mi355x", 64 * MIB, 128 * MIB),
     ],
@@ -110,3 +110,42 @@ def test_fused_accumulation_leaves_a_dummy_gradient_per_shape() -> None:
 def test_local_attention_keeps_its_scores_in_the_global_buffer() -> None:
     args = {**MODELS["toy"], "transformer_impl": "local", "apply_rope_fusion": False, "seq_length": 2048}
     assert items(args, 1)["global buffer"] == 8 * 2048 * 2048 * 2
+
+
+def test_an_older_software_stack() -> None:
+    """TransformerEngine before 1.9 has no grouped GEMM and its streams, before 2.0 none of the router, no dummy gradient
+    for Megatron's output layer."""
+    from primus_lint.ir.run import Target
+    from primus_lint.ledger import Ledger, ledger
+    from primus_lint.lower.megatron import lower
+    from tests.ledger.support import section_of
+
+    def found(args: dict[str, Any], te: str | None) -> dict[str, int]:
+        stack = None if te is None else {"te": te}
+        run = lower(section_of(args), Target("a100", 8), "core-0.16.1", "megatron", None, stack).run
+        assert run is not None
+        account = ledger(run)
+        assert isinstance(account, Ledger)
+        return {name: item.bytes for name, item in account.ranks[0].items.items()}
+
+    assert found(MIXTRAL, "1.8")["TE workspaces"] == 4 * MIB
+    assert found(MIXTRAL, "1.9")["TE workspaces"] == found(MIXTRAL, None)["TE workspaces"] == 5 * 4 * MIB
+    local = {**MODELS["toy-moe"], "transformer_impl": "local", "apply_rope_fusion": False}
+    assert "TE workspaces" not in found(local, "1.13")
+    assert found(local, "2.0")["TE workspaces"] == 4 * MIB
+    fused = {**LLAMA, "gradient_accumulation_fusion": True}
+    less = found(fused, None)["dummy weight gradients"] - found(fused, "1.13")["dummy weight gradients"]
+    assert less == 128256 * 4096 * 2
+
+
+def test_a_stream_of_its_own_has_a_workspace_of_its_own() -> None:
+    overlap = {**MIXTRAL, "expert_model_parallel_size": 8, "overlap_moe_expert_parallel_comm": True}
+    assert items(overlap, 8)["torch workspaces"] == 3 * 32 * MIB
+    graphs = {**LLAMA, "cuda_graph_impl": "transformer_engine", "cuda_graph_scope": ["attn"]}
+    assert items(graphs, 8)["torch workspaces"] == 2 * 32 * MIB  # fused attention runs no plain product
+    assert items({**graphs, "attention_backend": "unfused"}, 8)["torch workspaces"] == 3 * 32 * MIB
+
+
+def test_user_buffers_have_three_workspaces_more() -> None:
+    args = {**LLAMA, TP: 2, "tp_comm_overlap": True}
+    assert items(args, 8)["TE workspaces"] == 4 * (32 * MIB + 1024)

@@ -83,3 +83,15 @@ def test_fsdp2_single_micro_batch_never_has_gradients_and_activations_at_once() 
     assert one.items["gradients not made yet"].bytes == -EIGHTH * 2
     # after the step: no bf16 gradients, but the fp32 ones that the optimizer worked on
     assert one.steady_allocated_bytes - one.static_bytes - one.total("persistent") == EIGHTH * (4 - 2)
+
+
+def test_megatron_fsdp_gathers_ahead() -> None:
+    """Under `overlap_param_gather`: the embedding and 500 million elements more, after a step and in the backward, where
+    the gradients of the unit in use and of the one before exist besides."""
+    changes = {**BASE, "use_megatron_fsdp": True, "data_parallel_sharding_strategy": "optim_grads_params"}
+    plain = account({**changes, "overlap_param_gather": False}, 8).ranks[0]
+    ahead = account({**changes, "overlap_param_gather": True}, 8).ranks[0]
+    gathered = (EMBEDDING + 500_000_000) * 2
+    assert ahead.steady_allocated_bytes - plain.steady_allocated_bytes == gathered
+    units = (EMBEDDING + LAYER) * 2
+    assert ahead.items["transients"].bytes - plain.items["transients"].bytes == gathered - units

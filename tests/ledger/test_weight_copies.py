@@ -87,3 +87,13 @@ def test_experts_that_run_in_bf16_have_no_copies() -> None:
     turbo = {"enable_primus_turbo": True, "use_turbo_grouped_gemm": True}
     assert found(turbo) == 56 * 2 * attention  # Turbo has no delayed scaling: bf16
     assert found({**turbo, **TENSORWISE}) == 56 * (2 * attention + expert)
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpu", "each"),
+    [(TENSORWISE, "h100", 0), (TENSORWISE, "b200", -1), (MX, "b200", 2 / 32), (BLOCKWISE, "h100", 4 * 2 / 16384)],
+)
+def test_primary_weights_in_fp8(changes: dict[str, Any], gpu: str, each: float) -> None:
+    """One byte an element instead of two, and a transpose where both layouts are needed; scales."""
+    found = account({**LLAMA, **changes, "fp8_param_gather": True}, 8, gpu=gpu).ranks[0]
+    assert found.items["weights in FP8"].bytes == W * each

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from primus_lint.ledger.sizes import Sizes
 
 RNG_BYTES = 16
+DETERMINISTIC_FLASH = 2005  # major*1000 + minor of the flash-attention library; its 2.4.1 has a deterministic backward
 
 
 def grouped_query(sizes: Sizes, kind: Kind) -> Tensors:
@@ -68,8 +69,9 @@ def backend(sizes: Sizes) -> str:
     """The attention kernel that runs: "local", "unfused", "flash", "fused" or "turbo".
 
     TransformerEngine's choice for `auto`: flash-attention before Hopper, cuDNN's fused kernel from Hopper on, except
-    in deterministic runs on Blackwell, where the fused backward is refused. On ROCm the fused (CK) kernel. Environment
-    variables (`NVTE_FLASH_ATTN`, `NVTE_FUSED_ATTN`) that switch kernels off count with `auto` alone.
+    in deterministic runs on Blackwell, where the fused backward is refused. Where the stack names a flash-attention
+    whose backward is not deterministic, such runs are left with plain matrix products. On ROCm the fused (CK) kernel.
+    Environment variables (`NVTE_FLASH_ATTN`, `NVTE_FUSED_ATTN`) that switch kernels off count with `auto` alone.
     """
     run = sizes.run
     if run.kernels.implementation == "local":
@@ -84,12 +86,15 @@ def backend(sizes: Sizes) -> str:
     if off:  # what is left of the three
         return "unfused" if len(off) == 2 else "fused" if off == ["FLASH"] else "flash"
     if arch == "sm80":
-        return "flash"
-    if arch == "sm100" and (
-        run.args.get("deterministic_mode") or _variable(run, "NVTE_ALLOW_NONDETERMINISTIC_ALGO") == "0"
-    ):
-        return "flash"
-    return "fused"
+        stated = run.args.get("flash_attn")
+        old = stated is not None and stated < DETERMINISTIC_FLASH
+        return "unfused" if old and deterministic(run) else "flash"
+    return "flash" if arch == "sm100" and deterministic(run) else "fused"
+
+
+def deterministic(run: Run) -> bool:
+    """Whether the recipe asks for deterministic kernels."""
+    return bool(run.args.get("deterministic_mode")) or _variable(run, "NVTE_ALLOW_NONDETERMINISTIC_ALGO") == "0"
 
 
 def flydsl(sizes: Sizes) -> bool:

@@ -1,15 +1,18 @@
 """Fine-grained activation offloading: kept tensors that move to host memory until backward.
 
-Each name of `offload_modules` wraps one module; what autograd saves inside it goes to the host. On the device the
-tensors of the layer at hand, and of the one being fetched, remain.
+Each name of `offload_modules` wraps one module; what autograd saves inside it goes to the host, tensors of fewer than
+`min_offloaded_tensor_size` elements excepted. Source: Megatron-Core `fine_grained_activation_offload`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from primus_lint.formula import where
+
 if TYPE_CHECKING:
     from primus_lint.ledger.activations.tensors import Tensors
+    from primus_lint.ledger.sizes import Sizes
 
 # Module -> prefixes of the tensors that are saved inside it.
 MODULES: dict[str, tuple[str, ...]] = {
@@ -26,14 +29,25 @@ MODULES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def offload(tensors: Tensors, modules: tuple[str, ...]) -> tuple[Tensors, Tensors]:
+LEAST_ELEMENTS = 1024 * 1024
+
+
+def offload(sizes: Sizes, tensors: Tensors) -> tuple[Tensors, Tensors]:
     """The tensors that stay on the device, and those that go to the host."""
-    prefixes = tuple(prefix for module in modules for prefix in MODULES.get(module, ()))
+    run = sizes.run
+    prefixes = tuple(prefix for module in run.recompute.fine_grained_offload for prefix in MODULES.get(module, ()))
+    if not prefixes:
+        return tensors, {}
+    least = (run.args.get("min_offloaded_tensor_size") or LEAST_ELEMENTS) * sizes.act
     stay: Tensors = {}
     leave: Tensors = {}
     for name, value in tensors.items():
-        if prefixes and name.startswith(prefixes) and name not in ("attention.qk_norm_statistics",):
-            leave[name] = value
-        else:
-            stay[name] = value
+        away = where(value >= least, value, 0) if name.startswith(prefixes) else 0
+        leave[name], stay[name] = away, value - away
     return stay, leave
+
+
+def layers_on_device(sizes: Sizes) -> int:
+    """Layers whose offloaded tensors are on the device at once: the one at hand and the next one, which is being fetched;
+    under a pipeline also the last one of the next chunk to run backward, and one that is never sent."""
+    return 2 if sizes.pp == 1 else 4

@@ -342,8 +342,8 @@ def _not_modelled(v: Namespace) -> tuple[str, ...]:
         out.append("batch ramp-up: timed at the final batch size")
     if v.get("cpu_offloading_num_layers") or v.get("fine_grained_activation_offloading"):
         out.append("offloaded activations: their transfers are not timed")
-    if (v.get("cuda_graph_impl") or "none") != "none":
-        out.append("CUDA graphs: their memory pools are not counted")
+    if (v.get("cuda_graph_impl") or "none") not in ("none", "transformer_engine"):
+        out.append("CUDA graphs of Megatron's own making: their buffers are read from its source, not measured")
     if v.get("tensor_parallel_num_weight_shards"):
         out.append("weight sharding over tensor ranks (GTP): not accounted")
     if v.get("offload") and v.get("offload_ops"):

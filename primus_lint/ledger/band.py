@@ -1,0 +1,143 @@
+"""What the recipe does not settle: named uncertainties of a rank's steady and peak bytes, each with its reason.
+
+Each entry is a number of bytes below and above the account. They are added up: a band is meant to be trusted, not to be
+narrow. Widths are physical (a tensor, a workspace, an alternative kernel) or seen in ../shared/goldens, and say which.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from primus_lint.formula import is_scalar, maximum
+from primus_lint.ledger import allocator, graphs, persistent, sharding, transients
+from primus_lint.ledger.activations.attention import DETERMINISTIC_FLASH, backend, core, deterministic, scores
+from primus_lint.ledger.activations.tensors import total
+from primus_lint.ledger.architecture import architecture
+from primus_lint.ledger.inflight import most
+
+if TYPE_CHECKING:
+    from primus_lint.ir.layout import Chunk
+    from primus_lint.ledger.inflight import Loaded
+    from primus_lint.ledger.sizes import Sizes
+    from primus_lint.ledger.stage_activations import Activations
+    from primus_lint.ledger.states import Stage
+
+MIB = 1 << 20
+HOT_PERCENT = 25  # goldens, 60 runs on today's software: 0 to 23 % more in the expert tensors than balanced (3 more)
+COLD_PERCENT = 5
+UNEVEN_BLOCKS = 2  # kept tensors of a layer that lie in a block 1 MiB larger (goldens: 0 to 2 a layer)
+COMPILE_COPIES = 10  # quarter copies of the logits in fp32: 1.5 to 2.5 copies in the first step (goldens, 8 runs)
+
+
+class Doubt(NamedTuple):
+    """Bytes below and above the account, at the end of a step and at the peak. `aside`: not part of the device's band:
+    nothing more is reserved for it, or only software does it that is older than today's."""
+
+    steady_low: Any
+    steady_high: Any
+    peak_low: Any
+    peak_high: Any
+    reason: str
+    aside: bool = False
+
+
+def doubts(
+    sizes: Sizes, candidates: tuple[Loaded, ...], chunks: tuple[Chunk, ...], stage: Stage, activations: Activations,
+    moments: Any,
+) -> dict[str, Doubt]:  # fmt: skip
+    """The uncertainties of a rank whose micro-batches in flight are one of `candidates`; `moments`: bytes of the
+    optimizer's moments."""
+    run = sizes.run
+    out: dict[str, Doubt] = {}
+    small = persistent.SMALL_BYTES
+    out["small tensors"] = Doubt(small, small, small, small, "counters, scales and seeds", True)
+    if run.version == "d98e8a64" and sizes.m is not None and any(chunk.embedding or chunk.loss for chunk in chunks):
+        held = sizes.m * transients.batch_bytes(sizes)
+        text = "ranks that load data kept the batches of a whole step in 16 of 60 runs of Megatron-LM of 2026"
+        out["batches of a step"] = Doubt(0, held, 0, held, text)
+    other = workspace_alternative(sizes, chunks)
+    if not is_scalar(other) or other:
+        text = "PyTorch's BLAS workspace on Blackwell is 8 MiB in some builds and 32 MiB in others"
+        out["BLAS workspaces"] = Doubt(
+            maximum(-other, 0), maximum(other, 0), maximum(-other, 0), maximum(other, 0), text
+        )
+    if sizes.pp > 1:
+        text = "a stage input more or less in transfer when the peak comes"
+        each = transients.stage_input_bytes(sizes)
+        out["transfers"] = Doubt(0, 0, each, each, text)
+    if run.optimizer.sharding == "megatron-fsdp" and sharding.gathers_weights(sizes):
+        units = sharding.gathered_bytes(sizes, chunks, stage)
+        ends = sum(sharding.end_units(stage)) * sizes.e
+        text = "Megatron-FSDP: how many units are whole at once; embedding and output layer may stay so"
+        out["gathered units"] = Doubt(0, ends, units, units, text)
+    moe = run.model.moe
+    if moe is not None and moe.capacity_factor is None and run.kernels.sync_free_moe_stage < 3:
+        routed = most(candidates, [activations.expert_bytes(chunk) for chunk in chunks])
+        text = f"dropless experts: {COLD_PERCENT} % fewer to {HOT_PERCENT} % more rows than balanced"
+        out["expert load"] = Doubt(0, 0, routed * COLD_PERCENT // 100, routed * HOT_PERCENT // 100, text)
+    more = unfused_more(sizes)
+    if more is not None:
+        text = "a flash-attention older than 2.4.1 is not deterministic: plain matrix products instead"
+        out["unfused attention"] = Doubt(0, 0, 0, _layers(candidates, chunks) * more, text, True)
+    if run.kernels.cross_entropy_fusion == "native" and any(chunk.loss for chunk in chunks):
+        copies = sizes.S * (sizes.V // sizes.tp) * COMPILE_COPIES
+        text = "compiling the fused loss made 1.5 to 2.5 more copies in the first step, before the moments are there"
+        out["compilation of the loss"] = Doubt(0, 0, 0, maximum(copies - moments, 0), text, True)
+    if run.recompute.fine_grained_offload:
+        layer: Any = 0
+        for chunk in chunks:
+            layer = maximum(layer, activations.offloaded_bytes(chunk))
+        text = "half a layer more or less still on the device"
+        out["offloading"] = Doubt(0, 0, layer // 2, layer // 2, text)
+    if graphs.scope(run) is not None:
+        pooled = most(candidates, [activations.pool_bytes(chunk) for chunk in chunks])
+        each = 2 * sizes.T * sizes.h * sizes.act
+        text = "input buffers of one graph more or less; a tenth of what the graphs keep"
+        out["CUDA graphs"] = Doubt(each, each, each + pooled // 10, each + pooled // 10, text)
+    return out
+
+
+def block_doubt(
+    sizes: Sizes, candidates: tuple[Loaded, ...], chunks: tuple[Chunk, ...], state_tensors: int, waste: int
+) -> Doubt | None:
+    """Of one recipe: where the allocator puts its tensors. None with expandable segments.
+
+    `state_tensors`: tensors of the large pool among main parameters and moments; `waste`: what their blocks hold beyond
+    them in the account. A block is up to 1 MiB larger than its tensor, evenly spread: two standard deviations of the sum.
+    """
+    if allocator.expandable(sizes):
+        return None
+    spread = int(2 * MIB * (state_tensors / 12) ** 0.5)
+    layers = _layers(candidates, chunks) if sizes.run.recompute.granularity != "full" else 0
+    below = max(min(spread, waste), 0)
+    text = "blocks of the caching allocator are up to 1 MiB larger than their tensors"
+    return Doubt(below, spread, below, spread + layers * UNEVEN_BLOCKS * MIB, text, True)
+
+
+def _layers(candidates: tuple[Loaded, ...], chunks: tuple[Chunk, ...]) -> Any:
+    """The most layers whose tensors are kept at once."""
+    return most(candidates, [len(chunk.layers) + len(chunk.mtp) for chunk in chunks])
+
+
+def workspace_alternative(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
+    """What the other default of PyTorch's BLAS workspaces would add (or, negative, save); 0 where it is settled."""
+    run = sizes.run
+    if architecture(run.target.gpu, run.kernels.vendor) != "sm100" or run.args.get("env_CUBLAS_WORKSPACE_CONFIG"):
+        return 0
+    count = persistent.torch_workspaces(sizes, any(chunk.loss for chunk in chunks))
+    other = persistent.BEFORE_HOPPER_BYTES if deterministic(run) else 32 * MIB
+    return count * (other - persistent.torch_workspace_bytes(sizes))
+
+
+def unfused_more(sizes: Sizes) -> Any:
+    """What unfused attention would keep of a layer beyond flash-attention, where the stack may be too old for it."""
+    run = sizes.run
+    if backend(sizes) != "flash" or architecture(run.target.gpu, run.kernels.vendor) != "sm80":
+        return None
+    stated = run.args.get("flash_attn")
+    if not deterministic(run) or run.kernels.attention_backend != "auto" or "core_attn" in run.recompute.modules:
+        return None
+    if run.recompute.granularity == "full" or (stated is not None and stated >= DETERMINISTIC_FLASH):
+        return None
+    q, kv = (sizes.S * heads * sizes.d * sizes.act for heads in (sizes.Aq, sizes.kq))
+    return maximum(total(scores(sizes, q, q)) - total(core(sizes, q, kv, kv, q)), 0)
