@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from primus_lint.projection.shapes import Gemm
 
 
+RING_ROWS = 0.75  # of the queries or keys that a step of a ring touches: all, or half of them, in equal numbers
+
+
 def hide(context: Context, into: Cost, kind: str, transfer: Pair, compute: Pair, first_part: Any = 0.0) -> None:
     """Run `transfer` beside `compute`: add what does not fit as `kind`, and the slowing of what overlaps.
 
@@ -112,7 +115,7 @@ def context_parallel(context: Context, block: Block, forward: Pair, backward: Pa
     """Exchange of keys and values (or of heads) around the attention core.
 
     "p2p": a ring of cp - 1 steps, each beside one step's compute; backward the gradients travel along (twice the
-    bytes). "all_gather": keys and values forward, and again backward with a scatter-reduce of their gradients.
+    bytes). The outputs of the steps are merged in fp32, their gradients added. "all_gather": keys and values forward, and again backward with a scatter-reduce of their gradients.
     "a2a" (and "a2a+p2p", taken as one level): heads are exchanged for tokens before and after the core.
     """
     run, device, group = context.run, context.device, context.place.cp
@@ -140,6 +143,9 @@ def context_parallel(context: Context, block: Block, forward: Pair, backward: Pa
         block.backward.add(cost.CP, device.collective("reduce_scatter", whole, group, cost.CP))
         return
     steps = group.size - 1
+    merged = steps * RING_ROWS * held
+    block.forward.add(cost.MEMORY, device.memory(merged * output * (size + 2 * 4)))
+    block.backward.add(cost.MEMORY, device.memory(merged * (query + key_value) * 3 * size))
     step = device.send(key_value * held * size, group)
     around = _times(step, steps)
     beside = _times(forward, steps / group.size)

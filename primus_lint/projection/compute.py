@@ -153,8 +153,10 @@ class AttentionShape:
 
 
 def attention_shape(run: Run) -> AttentionShape:
-    """Ring and gathered context parallelism split the causal square evenly over the ranks (load-balanced halves);
-    all-to-all splits the heads and keeps the whole sequence."""
+    """Gathered context parallelism splits the causal square evenly over the ranks (load-balanced halves), all-to-all splits the
+    heads and keeps the whole sequence. A ring computes cp pieces one after the other, each with as much work as a causal
+    problem of S/cp: its own keys (causal), then half of the queries or of the keys of every other rank (TransformerEngine
+    `AttnFuncWithCPAndKVP2P`)."""
     model, parallel = run.model, run.parallel
     heads = maximum(model.num_attention_heads // parallel.tp, 1)
     if model.mla is not None:
@@ -164,6 +166,8 @@ def attention_shape(run: Run) -> AttentionShape:
         key_dim = value_dim = model.kv_channels
         kv_heads = maximum(model.num_query_groups // parallel.tp, 1)
     batch, seq = run.batch.micro_batch_size, run.batch.seq_length
+    if parallel.cp_comm_type == "p2p" and model.window_size is None:
+        return AttentionShape(batch, heads, kv_heads, seq / parallel.cp, parallel.cp, key_dim, value_dim)
     return AttentionShape(batch, heads, kv_heads, seq, 1 / parallel.cp, key_dim, value_dim)
 
 
