@@ -1,4 +1,4 @@
-"""Bytes of TorchTitan recipes: the Llama 3 family under FSDP2, HSDP and tensor parallelism."""
+"""Bytes of TorchTitan recipes: Llama 3 (FSDP2, HSDP, tensor parallelism) and dense Qwen3 (FSDP2, HSDP)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that a Llama 3 block and the head keep from forward to backward, bf16 computing.
+"""Bytes that a block of Llama 3 or Qwen3 and the head keep from forward to backward, bf16 computing.
 
 Read from the live storages of the real model (../shared/oracle/titan_fsdp.py) for kernels "decomposed"; for "fused"
 RMSNorm keeps its input and one fp32 number a token instead of two fp32 copies; for "compiled" the norms, rotary
@@ -23,7 +23,15 @@ def norm_bytes(s: Sizes) -> int:
 def attention_bytes(s: Sizes) -> int:
     """Queries and keys after the rotary embedding, values, output, fp32 log-sum-exp."""
     queries, keys = s.heads * s.head_dim // s.tp, s.groups * s.head_dim // s.tp
-    return s.tokens * (2 * queries + 4 * keys + 2 * queries + 4 * (s.heads // s.tp))
+    kept = s.tokens * (2 * queries + 4 * keys + 2 * queries + 4 * (s.heads // s.tp))
+    return kept + (head_norm_bytes(s) + s.handed_bytes if s.qwen else 0)
+
+
+def head_norm_bytes(s: Sizes) -> int:
+    """Qwen3's norms of queries and keys, over each head."""
+    rows = s.tokens * (s.heads + s.groups) // s.tp
+    each = {"decomposed": 8, "fused": 2, "compiled": 2}[s.kernels.norm]
+    return rows * s.head_dim * each + 4 * rows
 
 
 def block_bytes(s: Sizes) -> int:
@@ -61,7 +69,7 @@ def kept_bytes(s: Sizes, layer: int) -> int:
     """What one block keeps."""
     if not s.wrapped(layer):
         return block_bytes(s)
-    return selective_bytes(s) if s.recompute == "op" else input_bytes(s)
+    return s.handed_bytes + (selective_bytes(s) if s.recompute == "op" else input_bytes(s))
 
 
 def head_bytes(s: Sizes) -> int:
@@ -82,6 +90,16 @@ def loss_bytes(s: Sizes) -> int:
     if s.tp == 1:
         return 6 * logits_bytes(s) + 8
     return 8 * logits_bytes(s) + 33 * s.tokens + 12
+
+
+def head_norm_backward_bytes(s: Sizes) -> int:
+    """What a block holds at the backward of its norm of the queries: gradients of the MLP's weights, of wo and of three
+    norms, what the first norm keeps and its output, gradients of the residual, of keys and values, and decomposed six fp32
+    tensors (else the gradients of input and output)."""
+    queries, keys = s.heads * s.head_dim, s.groups * s.head_dim
+    weights = 2 * (3 * s.ffn * s.hidden + queries * s.hidden + s.hidden + 2 * s.head_dim)
+    own = s.tokens * queries * (6 * 4 if s.kernels.norm == "decomposed" else 4)
+    return weights + own + norm_bytes(s) + 2 * (2 * s.tokens * s.hidden) + 2 * (2 * s.tokens * keys) + s.handed_bytes
 
 
 def norm_backward_bytes(s: Sizes) -> int:

@@ -1,4 +1,4 @@
-"""The memory account of a TorchTitan recipe: FSDP2 or HSDP with tensor parallelism, AdamW, Llama 3.
+"""The memory account of a TorchTitan recipe: FSDP2 or HSDP with tensor parallelism, AdamW, Llama 3 and dense Qwen3.
 
 Moments of a step at which the peak can lie: the backward of the loss, the reduction of the output layer, the end of the
 backward of each block, and the reduction of the embedding. Between them a rank holds gathered parameters in bf16, the
@@ -119,7 +119,7 @@ def static_items(s: Sizes, rank: int) -> dict[str, Item]:
             {"n": owned, "c": counters}, SOURCE,
         ),
         "rotary table": Item(
-            s.seq * (s.head_dim // 2) * 8, PERSISTENT, "{t} positions x {d} x 8 B", {"t": s.seq, "d": s.head_dim // 2}, SOURCE
+            s.rotary_bytes, PERSISTENT, "{t} positions x {d} B", {"t": s.seq, "d": s.rotary_bytes // s.seq}, SOURCE
         ),
         "batch": Item(2 * 8 * s.tokens, PERSISTENT, "{t} tokens and labels x 8 B", {"t": s.tokens}, SOURCE),
     }  # fmt: skip
@@ -160,7 +160,8 @@ def moments(s: Sizes, base: int, gradients: int, kept: int) -> dict[str, int]:
 
 
 def block_moments(s: Sizes, base: int, blocks: int, scalars: int) -> list[int]:
-    """The backward of each block: when it begins (everything recomputed) and when its first norm ends it.
+    """The backward of each block: when it begins (everything recomputed), when its first norm ends it, and at Qwen3's
+    norm of the queries.
 
     Alive are the blocks before it, its gathered parameters, the flat gather of the one before, the reduce-scatter
     buffer of the one after and the shards of all gradients after it.
@@ -185,6 +186,8 @@ def block_moments(s: Sizes, base: int, blocks: int, scalars: int) -> list[int]:
         opening = 4 * s.tokens * (s.ffn // s.tp) + 2 * s.part * s.hidden  # gradients of both products, of the output
         found.append(held + inputs + recomputed + opening)
         found.append(held + inputs + 2 * block.numel + activations.norm_backward_bytes(s))
+        if s.qwen:
+            found.append(held + inputs + activations.head_norm_backward_bytes(s))
         done += block.shard(ranks)
         later = block
     return found

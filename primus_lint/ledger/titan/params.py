@@ -66,11 +66,14 @@ def output(s: Sizes) -> Group:
 
 
 def block(s: Sizes) -> Group:
-    """wq, wk, wv, wo, w1, w2, w3 and two norms; norms are replicated over tensor parallelism."""
+    """wq, wk, wv, wo, w1, w2, w3 and two norms, with Qwen3's norms of queries and keys; norms are replicated over tensor
+    parallelism."""
     queries, keys = s.heads * s.head_dim // s.tp, s.groups * s.head_dim // s.tp
     ffn = s.ffn // s.tp
+    of_heads = (Parameter(s.head_dim, 1),) * 2 if s.qwen else ()
     return Group(
         (
+            *of_heads,
             Parameter(queries, s.hidden), Parameter(keys, s.hidden), Parameter(keys, s.hidden),
             Parameter(s.hidden, queries), Parameter(ffn, s.hidden), Parameter(s.hidden, ffn), Parameter(ffn, s.hidden),
             Parameter(s.hidden, 1), Parameter(s.hidden, 1),

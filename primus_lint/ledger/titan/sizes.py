@@ -1,4 +1,4 @@
-"""Sizes of a TorchTitan recipe of the Llama 3 family, and why another recipe has no account."""
+"""Sizes of a TorchTitan recipe of Llama 3 or dense Qwen3, and why another recipe has no account."""
 
 from __future__ import annotations
 
@@ -46,6 +46,17 @@ class Sizes(Record):
     recompute: str | int
     reshard: str  # "default", "always", "never"
     kernels: Kernels
+    qwen: bool = False  # norms of queries and keys, a rotary table of its own that every block is handed in bf16
+
+    @property
+    def rotary_bytes(self) -> int:
+        """The rotary table: complex numbers of half the head dimension, or Qwen3's cosines and sines of all of it."""
+        return self.seq * self.head_dim * (8 if self.qwen else 4)
+
+    @property
+    def handed_bytes(self) -> int:
+        """The bf16 copy of Qwen3's table that FSDP makes for each block, which lives until its backward."""
+        return self.seq * self.head_dim * 4 if self.qwen else 0
 
     @property
     def part(self) -> int:
@@ -69,9 +80,10 @@ def kernels_of(v: Namespace) -> Kernels:
 def abstain(v: Namespace) -> tuple[str, ...]:
     """Why there can be no account of a recipe; empty when there is one."""
     reasons = []
-    if v["architecture"] != "llama3" or "model.n_layers" not in v:
+    qwen = v["architecture"] == "qwen3" and not v["experts"]
+    if not (v["architecture"] == "llama3" or qwen) or "model.n_layers" not in v:
         reasons.append(
-            f"torchtitan: no memory model of {v['model.name']} {v['model.flavor']}, of the llama3 family only"
+            f"torchtitan: no memory model of {v['model.name']} {v['model.flavor']}, of llama3 and dense qwen3 only"
         )
         return tuple(reasons)
     if v["version"] != "v0.2.2":
@@ -91,6 +103,9 @@ def abstain(v: Namespace) -> tuple[str, ...]:
         ("memory-budget recomputation", v["activation_checkpoint.mode"] == "memory_budget"),
         ("whole logits on every tensor-parallel rank", v["tp"] > 1 and v["parallelism.disable_loss_parallel"]),
         ("quantized layers", len(v["quantized"]) > 0),
+        ("qwen3 under tensor parallelism", qwen and v["tp"] > 1),
+        ("tied embeddings under FSDP", qwen and bool(v.get("model.enable_weight_tying"))),
+        ("qwen3 without norms of queries and keys", qwen and not v.get("model.qk_norm", True)),
         ("a vocabulary or width that tensor parallelism cuts unevenly", _uneven(v)),
     ):
         if present:
@@ -103,7 +118,9 @@ def _uneven(v: Namespace) -> bool:
 
 
 def ffn_of(v: Namespace) -> Any:
-    """Width of the MLP: 8h/3, times the multiplier, rounded up (torchtitan/models/llama3/model/model.py)."""
+    """Width of the MLP: as given (qwen3), or 8h/3, times the multiplier, rounded up (models/llama3/model/model.py)."""
+    if v["architecture"] == "qwen3":
+        return v["model.hidden_dim"]
     width = int(2 * 4 * v["model.dim"] / 3)
     if v["model.ffn_dim_multiplier"] is not None:
         width = int(v["model.ffn_dim_multiplier"] * width)
@@ -118,7 +135,7 @@ def sizes_of(v: Namespace, kernels: Kernels | None = None) -> Sizes:
         hidden=v["model.dim"],
         heads=v["heads"],
         groups=v["groups"],
-        head_dim=v["model.dim"] // v["heads"],
+        head_dim=v["model.head_dim"] if v["architecture"] == "qwen3" else v["model.dim"] // v["heads"],
         ffn=ffn_of(v),
         vocab=v["model.vocab_size"],
         seq=v["seq"],
@@ -130,4 +147,5 @@ def sizes_of(v: Namespace, kernels: Kernels | None = None) -> Sizes:
         recompute=mode if mode != "selective" else "op" if option == "op" else int(option),
         reshard=v["parallelism.fsdp_reshard_after_forward"],
         kernels=kernels_of(v) if kernels is None else kernels,
+        qwen=v["architecture"] == "qwen3",
     )

@@ -40,11 +40,23 @@ def draw(seed: int) -> dict[str, Any]:
     }
 
 
+QWEN = {
+    "8B": {"hidden": 4096, "heads": 32, "ffn": 12288}, "14B": {"hidden": 5120, "heads": 40, "ffn": 17408},
+    "32B": {"hidden": 5120, "heads": 64, "ffn": 25600},
+}  # fmt: skip
+
+
+def draw_qwen(seed: int) -> dict[str, Any]:
+    """Dense Qwen3: its attention has no sharding for tensor parallelism on a CPU."""
+    pick = random.Random(seed)
+    case = {**draw(seed), "flavor": pick.choice(sorted(QWEN)), "layers": pick.randint(2, 3), "tp": 1, "model": "qwen3"}
+    return {**case, "reshard": "always", "ac": "full", "mbs": 1, "seq": 2048, "flavor": "32B"} if seed == 0 else case
+
+
 @pytest.mark.skipif(not ORACLE.is_dir(), reason="../shared/oracle is absent")
 @pytest.mark.skipif(PYTHON is None, reason="no interpreter with torchtitan (TORCHTITAN_PYTHON)")
-@pytest.mark.parametrize("seed", range(3))
-def test_drawn_recipe(seed: int) -> None:
-    case = draw(seed)
+@pytest.mark.parametrize("case", [*map(draw, range(3)), *map(draw_qwen, range(4))], ids=str)
+def test_drawn_recipe(case: dict[str, Any]) -> None:
     words = [word for key, value in case.items() for word in (f"--{key}", str(value))]
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
@@ -53,9 +65,11 @@ def test_drawn_recipe(seed: int) -> None:
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert lines, done.stderr[-2000:]
     real = json.loads(lines[-1])
+    qwen = case.get("model") == "qwen3"
     s = sizes(
-        case["flavor"], layers=case["layers"], shard=case["dp"], tp=case["tp"], replicate=case["replicate"],
+        "8B" if qwen else case["flavor"], layers=case["layers"], shard=case["dp"], tp=case["tp"], replicate=case["replicate"],
         seq=case["seq"], tokens=case["seq"] * case["mbs"], recompute=RECOMPUTE[case["ac"]], reshard=case["reshard"],
+        **({**QWEN[case["flavor"]], "vocab": 151936, "qwen": True} if qwen else {}),
     )  # fmt: skip
     items = build.static_items(s, rank=0)
     assert items["weights"].bytes == real["shard_param_bytes"]
