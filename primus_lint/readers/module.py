@@ -190,7 +190,7 @@ class _Module:
         origin = value.origin
         key = ".".join(str(part) for part in origin.key_path if part not in ("modules", self.name, "overrides"))
         what = "null" if value.value is None else f"{value.value!r}"
-        message = f"{what} replaces the whole section `{key}` ({len(flatten(section))} keys of the presets are lost)"
+        message = f"{what} replaces the whole section `{key}` ({_keys(len(flatten(section)))} of the presets {'is' if len(flatten(section)) == 1 else 'are'} lost)"
         self.problem(value, "section-replaced", message, False)
 
     def check_keys(self, branch: Branch) -> None:
@@ -215,3 +215,7 @@ def _without_name(tree: Branch) -> Branch:
 
 def _stem(value: Value | None) -> str | None:
     return None if value is None else str(value.value).removesuffix(".yaml").removesuffix(".yml")
+
+
+def _keys(count: int) -> str:
+    return "1 key" if count == 1 else f"{count} keys"
