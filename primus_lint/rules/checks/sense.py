@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from primus_lint.readers.document import Value
     from primus_lint.rules.finding import Finding
 
-PROJECTS = (
-    "wandb_project",
-    "wandb_exp_name",
-    "mlflow_experiment_name",
-    "metrics.wandb_project",
-    "base_output_directory",
-)
+PROJECTS = frozenset(
+    (
+        "wandb_project", "wandb_exp_name", "mlflow_experiment_name", "metrics.wandb_project", "base_output_directory",
+        "run_name", "tensorboard_dir", "job.dump_folder", "checkpoint.folder", "save", "load", "pretrained_checkpoint",
+    )
+)  # fmt: skip
 TOKENIZERS = ("tokenizer_model", "hf_path", "model.hf_assets_path", "model.tokenizer_path", "tokenizer_path")
 
 
@@ -48,7 +47,7 @@ def _other(text: Any, own: Name) -> str | None:
     """What a name says that the model's own name contradicts: a family, or a size."""
     if not isinstance(text, str):
         return None
-    name = read_name(text)
+    name = read_name("/".join(text.split("/")[-2:]))  # of a path the end: folders above may be called anything
     if differ(name.families, own.families):
         return "/".join(sorted(name.families))
     if differ(name.sizes, own.sizes):
