@@ -12,15 +12,16 @@ from primus_lint.readers.flags import Given, values_of
 from primus_lint.readers.megatron_yaml import finish
 from primus_lint.readers.shell_eval import Shell
 from primus_lint.readers.shell_launcher import batch_header, launcher
-from primus_lint.readers.shell_state import Leave, assigned
+from primus_lint.readers.shell_state import Leave
 from primus_lint.readers.shell_syntax import parse_shell
 from primus_lint.readers.shell_text import Field, Segment, Unit, field_of, split_field
+from primus_lint.readers.shell_tree import assigned
 from primus_lint.readers.tables import flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from primus_lint.readers.shell_syntax import Program
+    from primus_lint.readers.shell_tree import Program
     from primus_lint.source.text import SourceText
 
 # A command is a training command when it gives one of these.
@@ -29,6 +30,7 @@ MARKS = frozenset(
 )
 MAX_CHARS = 1 << 20
 _RUNS_ANOTHER = re.compile(r"(?:^|[\s;&|(])(?:source|\.|bash|sh|exec)\s+\S+\.sh\b")  # which may train
+_LAUNCHERS = ("torch.", "accelerate", "deepspeed")  # modules that run a script
 _MAX_COMMANDS = 16  # training commands of one script that are reported
 # Programs of Megatron-LM itself: they know Megatron's flags and no others. Any other program may add its own.
 STOCK = frozenset(("pretrain_gpt.py", "pretrain_hybrid.py", "pretrain_mamba.py", "train_rl.py"))
@@ -133,10 +135,14 @@ def _from_variables(shell: Shell) -> list[Field]:
 
 
 def _script(command: list[Field]) -> tuple[str, list[Field]]:
-    """The training script and the words behind it; without one, all words."""
+    """The training script (or the module of `-m`) and the words behind it; without one, all words."""
     for index, field in enumerate(command):
         if field.text.endswith(".py"):
             return field.text, command[index + 1 :]
+        if field.text in ("-m", "--module") and index + 1 < len(command):
+            module = command[index + 1].text
+            if not module.startswith(_LAUNCHERS):
+                return module.replace(".", "/") + ".py", command[index + 2 :]
     return "", command
 
 

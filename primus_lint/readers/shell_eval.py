@@ -9,10 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from primus_lint.readers.shell_builtins import Builtins
-from primus_lint.readers.shell_compute import holds
+from primus_lint.readers.shell_commands import Commands
+from primus_lint.readers.shell_compute import holds, pattern
 from primus_lint.readers.shell_state import Leave
-from primus_lint.readers.shell_syntax import (
+from primus_lint.readers.shell_syntax import parse_shell
+from primus_lint.readers.shell_text import HOLE, Segment, Text, Unit, plain, waits_for
+from primus_lint.readers.shell_tree import (
     Arithmetic,
     Both,
     Case,
@@ -26,15 +28,13 @@ from primus_lint.readers.shell_syntax import (
     Simple,
     Test,
     While,
-    parse_shell,
 )  # fmt: skip
-from primus_lint.readers.shell_text import HOLE, Segment, Text, Unit, plain, waits_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from primus_lint.readers.shell_lexer import Word
-    from primus_lint.readers.shell_syntax import Program, Statement
+    from primus_lint.readers.shell_tree import Program, Statement
 
 _T = TypeVar("_T")
 _MAX_STEPS = 20_000
@@ -42,7 +42,7 @@ _MAX_DEPTH = 40
 _MAX_TURNS = 1_000
 
 
-class Shell(Builtins):
+class Shell(Commands):
     """The state of a script. `commands` collects the expanded commands in order, `exported` the exported variables,
     `asked_for` what conditions on variables without value decide: name -> (variables, place)."""
 
@@ -141,8 +141,8 @@ class Shell(Builtins):
             index += 1
             matched: bool | None = None if why is not None else False
             for word in patterns if why is None else ():
-                pattern = self._asking(partial(self.pattern_of, word))
-                if pattern is not None and self.matches(value, pattern):
+                shape = self._asking(partial(self.pattern_of, word))
+                if shape is not None and pattern(shape).fullmatch(value):
                     matched = True
             if matched is None:
                 subject_word = item.subject

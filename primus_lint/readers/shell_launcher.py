@@ -70,7 +70,7 @@ def launcher(
                 path = ("launcher", _OPTIONS[name])
                 origin = origin_of(source, field, value, "experiment", path)._replace(value=int(text))
                 found[".".join(path)] = Value(int(text), (origin,))
-        if field.text.endswith(".py"):
+        if field.text.endswith(".py") or field.text == "--module":
             break
     for name, number in (("nodes", header.nodes), ("gpus_per_node", header.gpus_per_node)):
         path = ("launcher", name)

@@ -58,6 +58,18 @@ class Word(NamedTuple):
         return ""
 
 
+def behind(word: Word, offset: int) -> Word:
+    """The part of a word from an offset on (the value of an assignment)."""
+    pieces: list[Piece] = []
+    for piece in word.pieces:
+        if piece.start < offset:
+            if piece.end <= offset:
+                continue
+            piece = piece._replace(start=offset)
+        pieces.append(piece)
+    return Word(word.unit, tuple(pieces), offset, word.end)
+
+
 class Heredoc:
     """`<<MARK`: the body lies between `start` and `end` once the line has ended. `expands`: variables hold in it."""
 

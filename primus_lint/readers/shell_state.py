@@ -7,27 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.readers.shell_compute import Unknown, compute
 from primus_lint.readers.shell_expand import Expander
-from primus_lint.readers.shell_syntax import (
-    Both,
-    Case,
-    CountingFor,
-    For,
-    Function,
-    Group,
-    If,
-    Negate,
-    Pipe,
-    Simple,
-    While,
-    behind,
-)
+from primus_lint.readers.shell_lexer import Lexer, behind
 from primus_lint.readers.shell_text import Segment, Text, Unit, capped, field_of, plain, waits_for
+from primus_lint.readers.shell_tree import assigned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from primus_lint.readers.shell_syntax import Assign, Statement
     from primus_lint.readers.shell_text import Field
+    from primus_lint.readers.shell_tree import Assign, Statement
 
 _KEY = re.compile(r"\[([^\]\n]*)\]=")
 
@@ -90,8 +78,6 @@ class State(Expander):
 
     def _key(self, name: str, written: str) -> str:
         unit = Unit((Segment(written, -1),))
-        from primus_lint.readers.shell_lexer import Lexer
-
         key = plain(self.text(unit, Lexer(unit).inside(True))).strip("'\"")
         try:
             number = compute(key, self.number_of) if not (self.arrays.get(name) and not key.isdecimal()) else None
@@ -262,25 +248,3 @@ def _common(a: Text, b: Text) -> Text:
     tails = [plain(text[len(head) :]) for text in (a, b)]
     apart = head and all(tail[:1].isspace() or not tail for tail in tails)
     return (*head, Segment(" ", -1)) if apart else tuple(head)
-
-
-def assigned(statements: Iterable[Statement]) -> Iterator[str]:
-    """Names that statements may set."""
-    for item in statements:
-        if isinstance(item, Simple):
-            yield from (assign.name for assign in (*item.assigns, *item.declared))
-        elif isinstance(item, If):
-            for condition, body in item.branches:
-                yield from assigned((*(condition or ()), *body))
-        elif isinstance(item, Case):
-            yield from (name for _, body in item.branches for name in assigned(body))
-        elif isinstance(item, (For, CountingFor, While, Group)):
-            yield from assigned(item.body)
-        elif isinstance(item, Both):
-            yield from assigned((item.left, item.right))
-        elif isinstance(item, Pipe):
-            yield from assigned(item.parts)
-        elif isinstance(item, Negate):
-            yield from assigned((item.inner,))
-        elif isinstance(item, Function):
-            yield from assigned((item.body,))

@@ -4,120 +4,33 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import NamedTuple
 
-from primus_lint.readers.shell_lexer import Heredoc, Lexer, Piece, Word, double_bracket
+from primus_lint.readers.shell_lexer import Heredoc, Lexer, Word, behind, double_bracket
 from primus_lint.readers.shell_text import Unit
+from primus_lint.readers.shell_tree import (
+    Arithmetic,
+    Assign,
+    Both,
+    Case,
+    CountingFor,
+    For,
+    Function,
+    Group,
+    If,
+    Negate,
+    Pipe,
+    Program,
+    Simple,
+    Statement,
+    Test,
+    While,
+)
 
 ASSIGN = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]\n]*)\])?(\+?)=", re.ASCII)
 _REDIRECTS = ("<", ">", ">>", ">&", "<&", "<>", "&>", "&>>", ">|", "<<", "<<-", "<<<")
 _DECLARE = ("export", "local", "declare", "readonly", "typeset")
 _OPENERS = ("if", "while", "until", "for", "select", "case", "{", "[[", "function")
 _MAX_DEPTH = 60
-
-
-class Assign(NamedTuple):
-    """`NAME=value`, `NAME+=value`, `NAME[index]=value`; `items` for `NAME=(...)`."""
-
-    name: str
-    subscript: str | None
-    append: bool
-    value: Word | None
-    items: tuple[Word, ...] | None
-
-
-class Simple(NamedTuple):
-    """A command. `declared`: the assignments behind `export`, `local`, ...; `inputs`: here-documents and -strings."""
-
-    assigns: tuple[Assign, ...]
-    words: tuple[Word, ...]
-    declared: tuple[Assign, ...]
-    inputs: tuple[Heredoc | Word, ...]
-    unit: Unit
-    start: int
-
-
-class Test(NamedTuple):
-    """`[[ ... ]]`: words, and the operators between them as texts."""
-
-    words: tuple[Word | str, ...]
-
-
-class Arithmetic(NamedTuple):
-    """`(( ... ))`, between two offsets."""
-
-    unit: Unit
-    start: int
-    end: int
-
-
-class Pipe(NamedTuple):
-    parts: tuple[Statement, ...]
-
-
-class Both(NamedTuple):
-    """`left && right`, `left || right`."""
-
-    left: Statement
-    op: str
-    right: Statement
-
-
-class Negate(NamedTuple):
-    inner: Statement
-
-
-class If(NamedTuple):
-    """(condition, body) in order; the condition of `else` is None."""
-
-    branches: tuple[tuple[tuple[Statement, ...] | None, tuple[Statement, ...]], ...]
-    unit: Unit
-    start: int
-
-
-class Case(NamedTuple):
-    subject: Word
-    branches: tuple[tuple[tuple[Word, ...], tuple[Statement, ...]], ...]
-    start: int
-
-
-class For(NamedTuple):
-    """`words` is None for `for NAME` and `for NAME in "$@"`."""
-
-    name: str
-    words: tuple[Word, ...] | None
-    body: tuple[Statement, ...]
-
-
-class CountingFor(NamedTuple):
-    """`for ((first; while; next))`."""
-
-    first: Arithmetic
-    condition: Arithmetic
-    step: Arithmetic
-    body: tuple[Statement, ...]
-
-
-class While(NamedTuple):
-    condition: tuple[Statement, ...]
-    body: tuple[Statement, ...]
-    until: bool
-
-
-class Group(NamedTuple):
-    body: tuple[Statement, ...]
-    subshell: bool
-
-
-class Function(NamedTuple):
-    name: str
-    body: Statement
-
-
-Statement = (
-    Simple | Test | Arithmetic | Pipe | Both | Negate | If | Case | For | CountingFor | While | Group | Function
-)  # fmt: skip
-Program = tuple[Statement, ...]
 
 
 class _Parser:
@@ -376,18 +289,6 @@ class _Parser:
         elif op == "<<<":
             inputs.append(target)
         self.next()
-
-
-def behind(word: Word, offset: int) -> Word:
-    """The part of a word from an offset on (the value of an assignment)."""
-    pieces: list[Piece] = []
-    for piece in word.pieces:
-        if piece.start < offset:
-            if piece.end <= offset:
-                continue
-            piece = piece._replace(start=offset)
-        pieces.append(piece)
-    return Word(word.unit, tuple(pieces), offset, word.end)
 
 
 def parse_shell(unit: Unit) -> Program:

@@ -179,6 +179,10 @@ CASES: dict[str, tuple[str, dict[str, str], list[str]]] = {
     "case with fall-through patterns": (
         f'case "${{SIZE:-8B}}" in\n  (7b|7B) H=1 ;;\n  [0-9]B) H=2 ;;\n  *) H=3 ;;\nesac\ntorchrun x.py {CORE} --seed $H\n', {}, [],
     ),
+    "words of their own in an alternative": (
+        f'A=("--save" "a b"); B="x y"\ntorchrun x.py {CORE} ${{A[@]+"${{A[@]}}"}} ${{Z[@]+"${{Z[@]}}"}} ${{B:+--load "$B" $B}}\n', {}, [],
+    ),
+    "a module": (f'M=pretrain_hybrid\nexec torchrun --module "$M" {CORE} "$@"\n', {}, ["--bf16"]),
     "a carriage return": (f"A=({CORE})\r\ntorchrun x.py ${{A[@]}} \\\r\n".replace("\r", ""), {}, []),
 }  # fmt: skip
 
@@ -205,6 +209,16 @@ def test_files_beside_the_script(tmp_path: Path) -> None:
     )
     expected = bash(path, {"TP": "4"}, ["--bf16"])
     assert len(expected) == 1 and reader(path, {"TP": "4"}, ["--bf16"]) == expected
+
+
+def test_a_submitted_file(tmp_path: Path) -> None:
+    (tmp_path / "train.sbatch").write_text(
+        f"torchrun --nnodes $SLURM_NNODES x.py {CORE} --seed $SEED --lr ${{LR:-1}} $1\n"
+    )
+    path = tmp_path / "submit.sh"
+    path.write_text('LR=2; N=4\nsbatch --nodes="$N" --job-name=x --export="ALL,SEED=3,A=b" ./train.sbatch --bf16\n')
+    slurm = {"SLURM_NNODES": "4", "SEED": "3"}
+    assert reader(path, {}, []) == bash(tmp_path / "train.sbatch", slurm, ["--bf16"])
 
 
 def test_slurm_fills_what_the_header_says(tmp_path: Path) -> None:

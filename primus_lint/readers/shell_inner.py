@@ -1,0 +1,122 @@
+"""Scripts inside a script: files that it reads or runs, texts that it hands to another shell."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from primus_lint.readers.shell_state import Leave, State
+from primus_lint.readers.shell_text import Segment, Text, Unit, joined, plain, waits_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from primus_lint.readers.shell_text import Field
+    from primus_lint.readers.shell_tree import Statement
+
+_MAX_FILE = 1 << 20  # bytes of a sourced script
+_MAX_FILES = 20
+_SHELLS = ("bash", "sh", "zsh", "dash")
+_SELECTORS = ("find", "xargs", "parallel")  # run a shell on each item, to print something
+
+
+class Inner(State):
+    def __init__(self, env: Mapping[str, str], path: str = "") -> None:
+        super().__init__(env, path)
+        self.commands: list[list[Field]] = []
+        self.command_reads: list[set[str]] = []
+        self.context: set[str] = set()  # variables that led to the text that is being run
+        self.written: list[Text] = []  # here-documents that go to files
+        self.files: list[str] = []
+        self.missing: list[str] = []
+
+    def script(self, text: Text) -> bool | None:
+        raise NotImplementedError
+
+    def execute(self, item: Statement) -> bool | None:
+        raise NotImplementedError
+
+    def sourced(self, words: list[Text]) -> bool | None:
+        """`source FILE`, where the file is at hand."""
+        name = plain(words[1]) if len(words) > 1 and waits_for(words[1]) is None else ""
+        found = self.file_text(name)
+        if found is None:
+            self.missing.append(name or plain(joined(words)))
+            return None
+        try:
+            return self.script(found)
+        except Leave as leave:
+            if leave.kind != "return":
+                raise
+            return leave.status
+
+    def file_text(self, name: str) -> Text | None:
+        """The text of a script that this one names: as written, or beside it; None when it is not there."""
+        beside = os.path.join(os.path.dirname(self.path), name)
+        for path in dict.fromkeys((name, beside)) if name else ():
+            if os.path.isfile(path) and os.path.getsize(path) < _MAX_FILE and len(self.files) < _MAX_FILES:
+                self.files.append(path)
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    return (Segment(file.read(), -1),)
+        return None
+
+    def inner_script(self, name: str, texts: list[Text], given: Text | None) -> bool:
+        """Run the script that a command is handed; False when there is none, or it is not at hand."""
+        variables: dict[str, Text] = {}
+        found: tuple[Text | None, list[Text]] = None, []
+        if name not in _SELECTORS:
+            found = self._handed(name, texts, given)
+        if found[0] is None and os.path.basename(name) == "sbatch":
+            found, variables = self._submitted(texts)
+        inner, arguments = found
+        if inner is None:
+            return False
+        self.child(lambda: self._run_with(variables, inner, arguments), self.sink, None, exported_only=True)
+        return True
+
+    def _handed(self, name: str, texts: list[Text], given: Text | None) -> tuple[Text | None, list[Text]]:
+        """The text and arguments of `bash -c TEXT` and `bash FILE` behind any launcher, of `sbatch --wrap TEXT`, of a
+        script by its name, and of standard input."""
+        words = [plain(text) for text in texts]
+        for index, word in enumerate(words):
+            if os.path.basename(word) in _SHELLS:
+                at = index + 1
+                while at < len(words) and words[at][:1] in ("-", "+") and "c" not in words[at][1:]:
+                    at += 1
+                if at == len(words):
+                    return given, []
+                if words[at][:1] != "-":
+                    return self.file_text(words[at]) if waits_for(texts[at]) is None else None, texts[at + 1 :]
+                return (texts[at + 1], texts[at + 3 :]) if at + 1 < len(words) else (None, [])
+            if word.startswith("--wrap") and name == "sbatch":
+                return (
+                    Unit(texts[index]).cut(7, len(word)) if "=" in word else texts[min(index + 1, len(texts) - 1)]
+                ), []
+        if given is not None and os.path.basename(name) in ("sbatch", "ssh"):
+            return given, []
+        if name.endswith(".sh") and waits_for(texts[0]) is None:
+            return self.file_text(name), texts[1:]
+        return None, []
+
+    def _run_with(self, variables: Mapping[str, Text], text: Text, arguments: list[Text]) -> bool | None:
+        self.variables.update(variables)
+        self.positional = list(arguments)
+        return self.script(text)
+
+    def _submitted(self, texts: list[Text]) -> tuple[tuple[Text | None, list[Text]], dict[str, Text]]:
+        """`sbatch OPTIONS FILE ARGUMENTS`: the file's text, its arguments, and the variables that the options set."""
+        variables: dict[str, Text] = {}
+        for index, text in enumerate(texts[1:], 1):
+            option, _, value = plain(text).partition("=")
+            if option == "--export":
+                for item in Unit(text).cut(len("--export="), len(plain(text))):
+                    for pair in item.text.split(","):
+                        name, equals, what = pair.partition("=")
+                        if equals and item.why is None:
+                            variables[name] = (Segment(what, -1),)
+            elif option == "--nodes" and value.isdecimal():
+                variables["SLURM_NNODES"] = variables["SLURM_JOB_NUM_NODES"] = (Segment(value, -1),)
+            elif option[:1] != "-" and re.search(r"\.(sh|sbatch|slurm|sub)$", option) and waits_for(text) is None:
+                return (self.file_text(plain(text)), texts[index + 1 :]), variables
+        return (None, []), variables
