@@ -215,6 +215,10 @@ class _Parts:
         }
         for name, above in later.moments(sizes, chunks, stage, owned).items():
             memory.moments[name] = steady + above
+        if sizes.run.args.get("torch") is not None:
+            copies = band.compilation_bytes(sizes, chunks)
+            if not is_scalar(copies) or copies:
+                memory.moments["compilation of the loss"] = held - moments + copies
         if graphs.scope(sizes.run) is not None:
             warm = sizes.run.args.get("cuda_graph_warmup_steps") != 0  # captured after the first optimizer step
             memory.moments["capture of the CUDA graphs"] = base - moments * (not warm) + capture

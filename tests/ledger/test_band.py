@@ -72,3 +72,26 @@ def test_compiled_loss() -> None:
     found = rank({**LLAMA, "cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"})
     moments = found.items["optimizer moment 1"].bytes + found.items["optimizer moment 2"].bytes
     assert found.doubts["compilation of the loss"].peak_high == max(8192 * 128256 * 10 - moments, 0)
+
+
+def test_compiled_loss_of_a_named_pytorch() -> None:
+    """An old PyTorch that the stack names makes the copies for sure, a new one none."""
+    from primus_lint.ir.run import Target
+    from primus_lint.ledger import Ledger, ledger
+    from primus_lint.lower.megatron import lower
+    from tests.ledger.support import section_of
+
+    args = {**LLAMA, "cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}
+    ranks = {}
+    for torch in ("2.2", "2.9"):
+        run = lower(section_of(args), Target("a100", 8), "core-0.16.1", "megatron", None, {"torch": torch}).run
+        assert run is not None
+        found = ledger(run)
+        assert isinstance(found, Ledger)
+        ranks[torch] = found.ranks[0]
+        assert "compilation of the loss" not in ranks[torch].doubts
+    old, new = ranks["2.2"], ranks["2.9"]
+    moments = old.items["optimizer moment 1"].bytes + old.items["optimizer moment 2"].bytes
+    copies = 8192 * 128256 * 10
+    assert old.moments["compilation of the loss"] == new.moments["backward of the last forward"] - moments + copies
+    assert "compilation of the loss" not in new.moments

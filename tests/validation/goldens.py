@@ -6,7 +6,7 @@ What is not in the data, and how it is settled, the same for every case:
 * Vocabulary: GPT-2's 50,257 for the BPE files (README of the data: explains one case to the byte); 256,000 for the
   256k tokenizer. Other tokenizers: skipped.
 * Stack: `lts_dgxa100_dracooci` is the oldest software, NVIDIA's PyTorch 24.01 image (TransformerEngine 1.2,
-  flash-attention 2.0). The others are not named: today's software.
+  flash-attention 2.0, PyTorch 2.2). The others are not named: today's software.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 VERSION = "d98e8a64"
 DEFAULT_WORLD = 8
 VOCABULARIES = {"bpe/vocab.json": 50257, "nemotron_2_256k.model": 256000}
-STACKS = {"lts_dgxa100_dracooci": {"te": "1.2", "flash_attn": "2.0"}}  # environment of a run's name -> facts
+STACKS = {
+    "lts_dgxa100_dracooci": {"te": "1.2", "flash_attn": "2.0", "torch": "2.2"}
+}  # environment of a run's name -> facts
 
 # Why a run may be off, tried in this order: (pattern of "case run", cause).
 CAUSES = (
