@@ -35,7 +35,7 @@ def draw(seed: int, elements: int) -> tuple[Subject, Pins]:
             continue
         pins = Pins(limits=recipes.small_limits(rng, subject))
         space = Space(subject.run, dict(subject.lowered.namespace.given), subject.accelerator, pins, {})
-        if 1 < len(recipes.every_recipe(space)) <= elements:
+        if 1 < len(recipes.every_recipe(space, elements)) <= elements:
             return subject, pins
 
 

@@ -70,8 +70,9 @@ def drawn(rng: random.Random) -> Subject:
     return subject(model, gpu, rng.choice((8, 16)), framework, **args)
 
 
-def every_recipe(space: Space) -> list[dict[str, Any]]:
-    """The changed keys of every recipe of a space, each once, by plain enumeration."""
+def every_recipe(space: Space, at_most: int | None = None) -> list[dict[str, Any]]:
+    """The changed keys of every recipe of a space, each once, by plain enumeration; one more than `at_most` when there
+    are more."""
     seen: dict[str, dict[str, Any]] = {}
     for base in space.bases():
         for form, axis in space.forms(base):
@@ -86,6 +87,8 @@ def every_recipe(space: Space) -> list[dict[str, Any]]:
                     wanted[ETP] = None  # the same as unset
                 changes = {key: value for key, value in wanted.items() if space.given.get(key) != value}
                 seen.setdefault(repr(sorted(changes.items())), changes)
+                if at_most is not None and len(seen) > at_most:
+                    return list(seen.values())
     return list(seen.values())
 
 
