@@ -107,9 +107,9 @@ def linear(context: Context, gemm: Gemm) -> Block:
 
 
 def _calls(context: Context, gemm: Gemm) -> Any:
-    """Kernels that the host launches for one product: TransformerEngine's grouped product is a call per expert, the
+    """Operations of the host for one product: TransformerEngine's grouped product launches a kernel per expert in a loop, the
     CUTLASS (legacy) and Primus-Turbo ones are a single kernel."""
-    return 1 if not gemm.is_grouped or shapes.single_kernel(context.run) else gemm.groups
+    return 1 if not gemm.is_grouped or shapes.single_kernel(context.run) else 1 + gemm.groups * traffic.IN_A_LOOP
 
 
 def products(context: Context, gemms: list[Gemm]) -> Block:

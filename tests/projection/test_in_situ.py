@@ -74,3 +74,25 @@ def test_a_host_that_waits_for_every_kernel_hides_nothing(name: str) -> None:
     launches = waiting.breakdown_s["host"] / 60e-6 / recipe.batch.num_microbatches / recipe.model.num_layers
     assert launches == pytest.approx(round(launches)) and 30 < launches < 60
     assert waiting.iteration_s == pytest.approx(usual.iteration_s + waiting.breakdown_s["host"])
+
+
+def test_kernels_launched_in_a_loop_count_for_themselves() -> None:
+    """A product over 16 experts is one operation of the host and 16 kernels in a loop, each 48/126 of an operation; quantizing
+    the rows of every expert is another such loop. One kernel for all experts (legacy grouped GEMM) is one operation."""
+    from primus_lint.projection import compute, shapes
+    from primus_lint.projection.device import Device
+    from primus_lint.projection.layers import contexts
+    from primus_lint.projection.placement import place
+
+    def launches(quantized: bool, **args: Any) -> tuple[float, float]:
+        recipe = run("qwen3-30b-a3b", world_size=8, expert_model_parallel_size=8, moe_grouped_gemm=True, **args)
+        device = Device(plain.accelerator(), plain.node(), recipe)
+        context = contexts(recipe, device, place(recipe.parallel, 8))[quantized]
+        assert context.routed is not None and context.routed.experts == 16
+        block = compute.linear(context, shapes.expert_gemms(recipe.model, recipe.parallel, context.routed)[0])
+        return block.forward_launches, block.backward_launches
+
+    loop = 1 + 16 * 48 / 126
+    assert launches(False) == pytest.approx((loop, 2 * loop))
+    assert launches(True, fp8="hybrid", fp8_recipe="tensorwise") == pytest.approx((2 * loop, 3 * loop))
+    assert launches(False, moe_use_legacy_grouped_gemm=True) == (1, 2)
