@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.readers.document import LocatedProblem, Origin, Value
 from primus_lint.readers.program import own_flags
-from primus_lint.readers.tables import Flag, flags, table
+from primus_lint.readers.tables import Flag, defaults, flags, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _OF_THE_LAUNCHER = ("local_rank",)  # a number of each process, not of the recipe
 _OTHER = {"d3528a21": "d98e8a64", "d98e8a64": "d3528a21"}
@@ -72,6 +72,8 @@ def values_of(
         origin = item.origin._replace(value=value)
         old = values.get(flag.key)
         values[flag.key] = Value(value, (origin,) if old is None else (origin, *old.origins))
+    if script:
+        problems.extend(_of_other_programs(values, version, path, script if stock else ""))
     if foreign:
         problems.append(_foreign(foreign, version, path))
     for (why, give), items in waiting.items():
@@ -81,6 +83,21 @@ def values_of(
         message = f"{why}: {listed} {verb} for it; give it with {give}"
         problems.append(_problem("unset-variable", message, items[0], path, True))
     return values
+
+
+def _of_other_programs(values: dict[str, Value], version: str, path: str, stock: str) -> Iterator[LocatedProblem]:
+    """Take out the arguments that only some programs of the repository add to Megatron's; a stock program refuses those
+    of another one."""
+    known = defaults("megatron", version)
+    for key in [key for key in values if key not in known]:
+        facts = table("megatron", version)["extra"].get(key) or table("megatron", _OTHER[version])["extra"].get(key)
+        if facts is None:
+            continue
+        origin = values.pop(key).origin
+        program = facts["from"].partition(":")[0]
+        if stock and not program.startswith("megatron/"):
+            message = f"{origin.key_path[-1]} is a flag of {program} and not of {stock.rpartition('/')[2]}"
+            yield _problem("unknown-flag", message, Given(str(origin.key_path[-1]), (), origin), path, False)
 
 
 def _waits(item: Given, flag: Flag) -> tuple[str, str]:

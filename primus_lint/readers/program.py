@@ -1,4 +1,4 @@
-"""Flags that a program itself defines: those in the argument files of the checkout that a script lies in."""
+"""What is known of a training program: the kind of model, and the flags that it defines itself."""
 
 from __future__ import annotations
 
@@ -6,10 +6,23 @@ import os
 import re
 from functools import lru_cache
 
+# What programs of Megatron-LM train when it is no GPT.
+_KINDS = {
+    "pretrain_bert.py": "BERT", "pretrain_t5.py": "T5", "pretrain_ict.py": "retrieval", "pretrain_retro.py": "retrieval",
+    "pretrain_vlm.py": "vision-language", "pretrain_vision_classify.py": "vision", "pretrain_vision_dino.py": "vision",
+    "pretrain_vision_inpaint.py": "vision", "pretrain_mamba.py": "hybrid", "pretrain_hybrid.py": "hybrid",
+}  # fmt: skip
 _FILES = ("training/arguments.py", "arguments.py")
 _FLAG = re.compile(r"""["'](--[A-Za-z0-9][\w-]*)["']""")
 _MAX_BYTES = 1 << 21
 _LEVELS = 6
+
+
+def trained_kind(script: str) -> str | None:
+    """What a training program trains when it is known and no GPT."""
+    if re.search(r"(^|/)(multimodal|mimo)/[^/]*$", script):
+        return "multimodal"
+    return _KINDS.get(os.path.basename(script))
 
 
 @lru_cache(maxsize=64)

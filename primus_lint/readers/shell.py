@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from primus_lint.readers.document import LocatedProblem, Origin, ResolvedDocument, Section, Value
 from primus_lint.readers.flags import Given, values_of
 from primus_lint.readers.megatron_yaml import finish
+from primus_lint.readers.program import trained_kind
 from primus_lint.readers.shell_eval import Shell
 from primus_lint.readers.shell_launcher import batch_header, launcher
 from primus_lint.readers.shell_state import Leave
@@ -66,6 +67,9 @@ def read_shell(
         script, words = _script(command)
         name = os.path.basename(script) if script else "flags"
         section = Section(name if index == 0 else f"{name}#{index + 1}", "megatron", {}, node_path=())
+        if kind := trained_kind(script):
+            origin = _origin(source, command[0], None, "experiment", ("program",))._replace(value=kind)
+            section.meta["program"] = Value(kind, (origin,))
         given, stray = _given(source, [_with_cause(field, shell) for field in words], version)
         keys = frozenset(key for key, _ in set_values)
         section.values = values_of(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ _LEVELS = {
     "+": 9, "-": 9, "*": 10, "/": 10, "%": 10, "**": 11,
 }  # fmt: skip
 _LIMIT = 1 << 63
+_TRIES = 10_000_000  # of a pattern on a text, at most
 
 
 class Unknown(Exception):
@@ -185,14 +188,14 @@ def holds(words: Sequence[str | None], double: bool = False) -> bool | None:
     if left_word is None or op_word is None or right_word is None:
         return None
     if op_word in ("=", "=="):
-        return bool(pattern(right_word).fullmatch(left_word)) if double else left_word == right_word
+        return matches(left_word, right_word) if double else left_word == right_word
     if op_word == "!=":
-        return not pattern(right_word).fullmatch(left_word) if double else left_word != right_word
+        equal = matches(left_word, right_word) if double else left_word == right_word
+        return None if equal is None else not equal
     if op_word == "=~":
-        try:
-            return re.search(right_word, left_word) is not None
-        except re.error:
-            return None
+        nested = re.search(r"[+*}]\)[+*{]", right_word)
+        shape = None if nested or not cheap(right_word, len(left_word)) else _regex(right_word)
+        return None if shape is None else shape.search(left_word) is not None
     if op_word in ("<", ">"):
         return left_word < right_word if op_word == "<" else left_word > right_word
     if op_word in _NUMBERS:
@@ -203,18 +206,26 @@ def holds(words: Sequence[str | None], double: bool = False) -> bool | None:
     return None if op_word[:1] == "-" else False
 
 
-def pattern(text: str) -> re.Pattern[str]:
+def cheap(shape: str, length: int) -> bool:
+    """Whether a pattern is tried on a text of some length in a short time, however often it goes back."""
+    powers = len(re.findall(r"[*+{]+", shape))
+    return math.log(length + 1) * powers <= math.log(_TRIES)
+
+
+def matches(text: str, shape: str) -> bool | None:
+    """Whether a whole text fits a shell pattern; None when that is not tried."""
+    return bool(re.fullmatch(glob(shape), text, re.DOTALL)) if cheap(shape, len(text)) else None
+
+
+def glob(text: str) -> str:
     """A shell pattern (`*`, `?`, `[...]`, `\\x`) as a regular expression."""
-    return re.compile(glob(text), re.DOTALL)
-
-
-def glob(text: str, lazy: bool = False) -> str:
-    out, at = [], 0
+    out: list[str] = []
+    at = 0
     while at < len(text):
         char = text[at]
         at += 1
         if char == "*":
-            out.append(".*?" if lazy else ".*")
+            out.append("" if out[-1:] == [".*"] else ".*")
         elif char == "?":
             out.append(".")
         elif char == "\\" and at < len(text):
@@ -228,11 +239,18 @@ def glob(text: str, lazy: bool = False) -> str:
         else:
             out.append(re.escape(char))
     found = "".join(out)
-    try:
-        re.compile(found)
-    except re.error:
-        return re.escape(text)
-    return found
+    return re.escape(text) if _regex(found) is None else found
+
+
+def _regex(text: str) -> re.Pattern[str] | None:
+    """A compiled expression with POSIX classes; None when it is none."""
+    text = re.sub(r"\[:(\w+):\]", lambda match: _CLASSES.get(match.group(1), ""), text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of sets that Python may read otherwise one day
+        try:
+            return re.compile(text, re.DOTALL)
+        except (re.error, OverflowError, RecursionError):
+            return None
 
 
 _CLASSES = {"digit": "0-9", "alpha": "A-Za-z", "alnum": "A-Za-z0-9", "space": r"\s", "upper": "A-Z", "lower": "a-z"}

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from primus_lint.readers.shell_commands import Commands
-from primus_lint.readers.shell_compute import holds, pattern
+from primus_lint.readers.shell_compute import holds, matches
 from primus_lint.readers.shell_state import Leave
 from primus_lint.readers.shell_syntax import parse_shell
 from primus_lint.readers.shell_text import HOLE, Segment, Text, Unit, plain, waits_for
@@ -142,8 +142,8 @@ class Shell(Commands):
             matched: bool | None = None if why is not None else False
             for word in patterns if why is None else ():
                 shape = self._asking(partial(self.pattern_of, word))
-                if shape is not None and pattern(shape).fullmatch(value):
-                    matched = True
+                fits = False if shape is None else matches(value, shape)
+                matched = True if fits or matched else None if fits is None else matched
             if matched is None:
                 subject_word = item.subject
                 return self.either(

@@ -9,7 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.readers.shell_compute import Unknown, compute
+from primus_lint.readers.shell_compute import Unknown, cheap, compute
 from primus_lint.readers.shell_text import Segment, Text, joined, plain
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def printed(words: list[Text], given: Text | None) -> Text | None:
         return None
     try:
         return command(words[1:], given)
-    except (ValueError, IndexError, ZeroDivisionError, OverflowError, RecursionError, Unknown, re.error):
+    except (ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError, RecursionError, Unknown, re.error):
         return None
 
 
@@ -131,6 +131,8 @@ def _sed(words: list[Text], given: Text | None) -> Text | None:
     if given is None or len(parts) != 3 or parts[2] not in ("", "g") or not (extended or len(words) == 1):
         return None
     if re.search(r"[\\&]", parts[1]) or (not extended and re.search(r"[\\+?(){}|]", parts[0])):
+        return None
+    if re.search(r"[+*}]\)[+*{]", parts[0]) or not cheap(parts[0], len(plain(given))):
         return None
     lines = [re.sub(parts[0], lambda _: parts[1], line, count=parts[2] != "g") for line in plain(given).splitlines()]
     return _made("\n".join(lines))

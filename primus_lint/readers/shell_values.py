@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from primus_lint.readers.shell_compute import Unknown, compute, glob
+from primus_lint.readers.shell_compute import Unknown, cheap, compute, glob
 from primus_lint.readers.shell_lexer import Lexer, Piece, Word
 from primus_lint.readers.shell_text import HOLE, Segment, Text, Unit, capped, joined, plain
 
@@ -226,7 +226,8 @@ class Values:
             quotes = plain(self.text(unit, piece.argument)) == "Q" and "'" not in whole
             return (Segment("'", -1), *value, Segment("'", -1)) if quotes else value
         argument = self.text(unit, piece.argument)
-        if any(segment.why is not None for segment in argument) or len(whole) > 4096:
+        hard = len(whole) > 4096 or not cheap(plain(argument), len(whole))
+        if any(segment.why is not None for segment in argument) or hard:
             return (Segment(raw, -1, piece.name, raw),)
         if op in ("#", "##", "%", "%%"):
             return _trim(value, whole, op, plain(argument))

@@ -34,6 +34,28 @@ def test_explain_a_value_shows_its_whole_chain(repo: Path, lint: Any) -> None:
     assert "switched off" in result.output  # Megatron's own change at TP=1
 
 
+def test_explain_offers_near_keys_and_takes_flags(lint: Any) -> None:
+    result = lint("explain", "recompute_granularty")
+    assert result.exit_code == 2 and "recompute_granularity" in result.stderr
+    assert lint("explain", "--", "--disable-bias-linear").output == lint("explain", "add_bias_linear").output
+
+
+def test_explain_a_value_of_a_launch_script(tmp_path: Path, lint: Any) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "TP=${TP:-4}\nARGS=(--tensor-model-parallel-size $TP)\ntorchrun pretrain_gpt.py --num-layers 2 ${ARGS[@]}\n"
+    )
+    for key in ("tensor_model_parallel_size", "--tensor-model-parallel-size"):
+        result = lint("explain", f"{script}:{key}")
+        assert result.exit_code == 0
+        assert "used       4" in result.output and "run.sh:1:10" in result.output and "$TP" in result.output
+    result = lint("explain", f"{script}:tensor_model_paralel_size")
+    assert result.exit_code == 2 and "near keys: tensor_model_parallel_size" in result.stderr
+    script.write_text("exit 1\n# --num-layers --hidden-size\n")
+    result = lint("explain", f"{script}:num_layers")
+    assert result.exit_code == 2 and "leaves here, before any training command" in result.stderr
+
+
 def test_explain_memory_adds_up(repo: Path, lint: Any) -> None:
     result = lint("explain", CLEAN, "--memory", "--rank", "0")
     assert result.exit_code == 0

@@ -92,6 +92,21 @@ def test_nested_defaults_and_brackets_in_shell() -> None:
         read(SourceText.from_text("x.sh", "--num-layers --hidden-size\nX=" + text))
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['printf "%s" a b c', 'printf "%d%%\\n" 3 4', "[[ aaa =~ [[:digit:]]+[ ]]", "case x in [[[) ;; [!]) ;; *[) ;; esac", "X=${X/[/]}",
+     "X=$(seq 1 99999999)", "X=$((1 << 70))", "X=$((08))", "f() { f; }; f", "while true; do X=$X.; done", "for ((;;)); do :; done",
+     "eval eval eval eval", 'X=\'eval "$X"\'; eval "$X"', "source run.sh", "bash $0", "set -- $@ $@ a; set -- $@ $@ $@",
+     "X=$(echo $(echo $(echo `echo x`)))", "read A < /dev/zero", "${A[@]:1:${#A[@]}}", "declare -A M; M[a[b]]=1; echo ${M[a[b]]}",
+     f"[[ {'a' * 400} =~ (a+)+b ]]", f"[[ {'a' * 400} =~ a*a*a*a*a*b ]]", f"[[ {'a' * 3000} == *a*a*a*a*b ]]",
+     f"A={'a' * 3000}; B=${{A%%*a*a*a*a*b}}${{A//*a*a*a*b/x}}", f"case {'a' * 3000} in *a*a*a*a*b) ;; esac", "exec 3>&1 >&-", "{", "}", "((", "))", "[[", "!", "case", "for", "function"],
+)  # fmt: skip
+def test_lines_that_lead_nowhere(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(f"{line}\ntorchrun x.py --num-layers 2 --hidden-size 4\n")
+    read(str(path), env={"X": "1"})
+
+
 FRAGMENTS = st.sampled_from(
     [
         "modules:", "pre_trainer:", "framework: megatron", "config: pre_trainer.yaml", "model: llama3_8B.yaml",

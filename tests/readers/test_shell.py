@@ -344,3 +344,12 @@ def test_a_file_that_is_not_here(tmp_path: Any) -> None:
     document = read(str(path))
     assert not document.problems and document.sections[0].get("bf16") is True
     assert document.sections[0].values["bf16"].origin.line == 2  # where the script takes it
+
+
+def test_a_flag_of_one_program_is_none_of_another() -> None:
+    command = f"torchrun examples/multimodal/train.py {CORE}--pixel-shuffle --bf16\n"
+    document = parse(command)
+    assert not document.problems and "pixel_shuffle" not in document.sections[0].values
+    assert document.sections[0].meta["program"].value == "multimodal"
+    [problem] = parse(command.replace("examples/multimodal/train.py", "pretrain_gpt.py")).problems
+    assert problem.code == "unknown-flag" and "examples/multimodal" in problem.message

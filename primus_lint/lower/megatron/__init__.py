@@ -84,6 +84,8 @@ def lower(
             dest = aliases(version).get(key)
             if dest is not None and dest not in section.values:
                 args[dest] = value.value
+    if "program" in section.meta and args.get("model_type") is None:
+        args["model_type"] = section.meta["program"].value
     changes: list[adjust.Adjustment] = []
     if framework == "primus-megatron":
         changes += adjust.primus(args, set(section.values))

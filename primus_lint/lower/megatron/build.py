@@ -326,7 +326,9 @@ def _kernels(
 def _not_modelled(v: Namespace) -> tuple[str, ...]:
     """Settings that the ledger or the projection cannot account for yet, each in a few words."""
     out = []
-    if _kind(v) != "gpt":
+    if _kind(v) not in ("gpt", "hybrid"):
+        out.append(f"a {_kind(v)} model: no memory or time")
+    elif _kind(v) != "gpt":
         out.append(f"{_kind(v)} layers (Mamba, GDN, KDA, DSA, diffusion, custom spec): no memory or time")
     if v.get("lora.enabled"):
         out.append("LoRA adapters: timed as if all weights were trained")
