@@ -28,6 +28,8 @@ GROUPED_STREAMS = 4
 USER_BUFFER_STREAMS = 3  # of `tp_comm_overlap`, beside the workspace of the other products
 THREADS = 2  # forward and autograd thread: each has its own BLAS handle, hence its own workspace
 BEFORE_HOPPER_BYTES = 8 * MIB + 128 * 1024  # PyTorch's default workspace, Blackwell included up to PyTorch 2.11
+ROPE_CACHE = 32  # tables that the cache of Megatron-Core's rotary embeddings remembers
+YARN_POSITIONS = 4096  # Megatron-Core's `original_max_position_embeddings`
 BLOCK = 512  # the allocator's smallest block
 SMALL_BYTES = 7 * BLOCK  # step counters, loss scale, RNG seeds: small tensors, one 512-byte block each
 
@@ -119,11 +121,18 @@ def mx_workspace_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
     return maximum(most - te_workspace_bytes(sizes), 0)
 
 
-def rope_table_bytes(sizes: Sizes) -> Any:
-    """The rotary table in fp32, sequence x rotated dimensions of a head, over the whole sequence."""
-    model = sizes.run.model
+def rope_table_bytes(sizes: Sizes, layers: int) -> Any:
+    """The rotary table in fp32, sequence x rotated dimensions of a head, over the whole sequence.
+
+    Under multi-latent attention every layer has one of its own (a cache remembers the last 32), and YaRN's has a cosine
+    and a sine table in the weights' dtype besides, over the positions before scaling.
+    """
+    model, args = sizes.run.model, sizes.run.args
     if model.mla is not None:
-        return sizes.seq * model.mla.qk_pos_emb_head_dim * 4
+        rotated = model.mla.qk_pos_emb_head_dim
+        yarn = (args.get("rope_type") or "yarn") == "yarn"
+        cached = 2 * (args.get("original_max_position_embeddings") or YARN_POSITIONS) * sizes.act if yarn else 0
+        return rotated * (min(layers, ROPE_CACHE) * sizes.seq * 4 + layers * cached)
     if model.position_embedding in ("rope", "yarn", "mrope"):
         return sizes.seq * int(sizes.d * (sizes.run.args.get("rotary_percent") or 1.0)) * 4
     return 0
@@ -223,7 +232,8 @@ def persistent(sizes: Sizes, chunks: tuple[Chunk, ...], segments: list[list[Segm
     moe = moe_layers(sizes, chunks)
     loss = any(chunk.loss for chunk in chunks)
     out = workspaces(sizes, moe > 0, loss)
-    out["rope table"] = (rope_table_bytes(sizes), "sequence x rotated dimensions x 4 B")
+    layers = sum(len(chunk.layers) for chunk in chunks)
+    out["rope table"] = (rope_table_bytes(sizes, layers), "sequence x rotated dimensions x 4 B; MLA: of every layer")
     out["global buffer"] = (
         global_buffer_bytes(sizes, moe > 0, loss),
         "gathered tokens x hidden, or local score matrix",

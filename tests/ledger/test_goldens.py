@@ -13,17 +13,18 @@ GOLDENS = Path(__file__).resolve().parents[3] / "shared" / "goldens"
 SMALL = "moe/gpt3_moe_mcore_te_tp2_pp2_ep4_etp1_"
 RUNS = [  # case, run, largest error after a step and at the peak: what each misses without its mechanism
     # CUDA graphs: 25 % after a step, 14 % at the peak
-    ("moe/gpt3_mcore_te_tp2_pp2_ep4_etp1_resume_torch_dist_attn_cudagraph", "dev_dgx_h100", 0.001, 0.02),
+    ("moe/gpt3_mcore_te_tp2_pp2_ep4_etp1_resume_torch_dist_attn_cudagraph", "dev_dgx_h100", 0.005, 0.02),
     ("moe/gpt3_moe_mcore_te_tp4_ep2_etp2_pp2_scoped_cudagraph", "dev_dgx_gb200", 0.004, 0.02),  # 5 % after a step
-    # layers of offloading on the device: 16 % at the peak; a workspace of overlapped experts: 0.8 % after a step
-    (SMALL + "no_mtp_no_a2a_ovlp_fine_grained_offloading", "dev_dgx_h100", 0.002, 0.02),
-    (SMALL + "fine_grained_offloading", "dev_dgx_h100", 0.002, 0.02),
+    # layers of offloading on the device: 16 % at the peak; a workspace of overlapped experts: 0.8 % after a step; rotary
+    # tables of every MLA layer: 0.3 %
+    (SMALL + "no_mtp_no_a2a_ovlp_fine_grained_offloading", "dev_dgx_h100", 0.001, 0.02),
+    (SMALL + "fine_grained_offloading", "dev_dgx_h100", 0.001, 0.02),
     # one layer beside a backward, not a whole micro-batch: 14 % at the peak
-    ("moe/gpt3_mcore_te_tp2_pp2_ep4_etp1_selective_recompute_experimental", "dev_dgx_h100", 0.001, 0.025),
+    ("moe/gpt3_mcore_te_tp2_pp2_ep4_etp1_selective_recompute_experimental", "dev_dgx_h100", 0.003, 0.025),
     # FP8 primary weights and the fourth workspace of user buffers: 7 % after a step
     ("gpt/gpt3_weekly_mcore_tp2_pp2_current_scaling_native_fp8_tp_pp_sp_tp_overlap", "dev_dgx_h100", 0.004, 0.01),
     # Megatron-FSDP gathers ahead: 39 % after a step
-    ("moe/deepseek_proxy_fsdp_ep2_fsdp2", "dev_dgx_gb200", 0.01, 0.2),
+    ("moe/deepseek_proxy_fsdp_ep2_fsdp2", "dev_dgx_gb200", 0.013, 0.2),
     # TransformerEngine without grouped GEMM: 1.9 % after a step; PyTorch's workspace on Blackwell: 10 %
     ("moe/gpt3_mcore_te_tp2_pp1_te_8experts2parallel_ddp_average_in_collective", "lts_dgxa100_dracooci", 1e-5, 0.03),
     ("gpt/gpt3_mcore_te_tp2_pp2_cross_entropy_loss_fusion_1node", "dev_dgx_gb200", 0.001, 0.001),

@@ -149,3 +149,18 @@ def test_a_stream_of_its_own_has_a_workspace_of_its_own() -> None:
 def test_user_buffers_have_three_workspaces_more() -> None:
     args = {**LLAMA, TP: 2, "tp_comm_overlap": True}
     assert items(args, 8)["TE workspaces"] == 4 * (32 * MIB + 1024)
+
+
+def test_latent_attention_has_a_rotary_table_in_every_layer() -> None:
+    """2 of 4 layers: fp32 table of 4,096 x 64, and YaRN's cosine and sine of 4,096 positions in bf16. Part of the bytes of
+    moe/gpt3_moe_mcore_te_tp2_pp2_ep4_etp1_no_mtp_no_a2a_ovlp_fine_grained_offloading of the goldens (6 layers)."""
+    args = {
+        **MODELS["deepseek-v3"],
+        "num_layers": 4,
+        PP: 2,
+        "mtp_num_layers": None,
+        "moe_layer_freq": 1,
+        "seq_length": 4096,
+    }
+    assert items(args, 8, 1)["rope table"] == 2 * (4096 * 64 * 4 + 2 * 4096 * 64 * 2)
+    assert items({**args, "rope_type": "rope"}, 8, 1)["rope table"] == 2 * 4096 * 64 * 4
