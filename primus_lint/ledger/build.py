@@ -244,6 +244,7 @@ class _Parts:
         )
         beyond = memory.peak_reserved_bytes - memory.peak_allocated_bytes
         items["allocator"] = Item(beyond, ALLOCATOR, "{v} B reserved beyond the peak", {"v": beyond}, BLOCKS)
+        items.update(host.pinned_items(sizes, stage, owned, position == "last"))
         memory.host_bytes = memory.total(HOST)
         if sizes.scalar:
             items.update(host.loader_items(sizes, chunks))

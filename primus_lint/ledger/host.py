@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from primus_lint.ledger import buffers
+from primus_lint.ledger.optimizer import offloaded
 from primus_lint.ledger.result import HOST, HOST_LOADER, HOST_SAVE, HOST_SAVE_FIRST, Item
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
     from primus_lint.ledger.result import Ledger, RankMemory
     from primus_lint.ledger.sizes import Sizes
+    from primus_lint.ledger.states import Stage
 
 READY = 2  # prefetch_factor
 FIELDS = 28  # bytes a token: tokens, labels and positions in int64, loss mask in fp32
@@ -55,6 +58,38 @@ def loader_items(sizes: Sizes, chunks: tuple[Chunk, ...]) -> dict[str, Item]:
             "PyTorch DataLoader, Megatron-Core GPTDataset",
         )
     }
+
+
+def pinned_items(sizes: Sizes, stage: Stage, owned: int, last: bool) -> dict[str, Item]:
+    """What PyTorch's pinned allocator adds to offloaded main parameters and gradients: every tensor's bytes are rounded up
+    to a power of two (ATen `CachingHostAllocator`). Moments are not pinned."""
+    run = sizes.run
+    if not run.optimizer.cpu_offload or not sizes.scalar:
+        return {}
+    pieces: list[int] = []
+    for expert, grid in enumerate(stage.grids):
+        index = grid.last_index if last else 0
+        position = 0
+        for chunk in stage.segments:
+            if not any(param.expert == bool(expert) for segment in chunk for param in segment.params):
+                continue
+            buffer = grid.buffers[position]
+            position += 1
+            if run.optimizer.sharding == "distributed":
+                pieces += buffers.shards(chunk, bool(expert), buffer, index)
+            else:
+                pieces += [param.numel for param in buffers.backwards(chunk, bool(expert))]
+    exact = sum(4 * piece for piece in pieces)
+    rounded = sum(1 << (4 * piece - 1).bit_length() for piece in pieces)
+    pinned = bool(run.args.get("pin_cpu_params", True)) + bool(run.args.get("pin_cpu_grads", True))
+    away = offloaded(sizes, owned)
+    extra = pinned * 4 * away * (rounded - exact) // max(exact, 1)
+    return {
+        "host pinned rounding": Item(
+            extra, HOST, "{p} pinned copies of {n} elements, rounded up by {part:.1%}",
+            {"p": pinned, "n": away, "part": (rounded - exact) / max(exact, 1)}, "PyTorch CachingHostAllocator",
+        )
+    }  # fmt: skip
 
 
 def node(ledger: Ledger, world_size: int, gpus_per_node: int, tp: int) -> NodeMemory:

@@ -94,3 +94,16 @@ def test_primus_saves_at_the_end_unless_told_not_to(framework: str) -> None:
     always = framework == "primus-megatron"
     assert ("checkpoint save" in account(args, 8, **where).ranks[0].moments) is always
     assert "checkpoint save" not in account({**args, "disable_last_saving": True}, 8, **where).ranks[0].moments
+
+
+def test_pinned_copies_are_rounded_to_powers_of_two() -> None:
+    """One rank, everything offloaded: each parameter's fp32 copy and gradient take a power of two of bytes. In a layer qkv
+    6144 x 4096 (96 MiB, 128 taken) and fc1, fc2 28672 and 14336 x 4096 (448 and 224 MiB: 512 and 256) are no such."""
+    low = {"use_precision_aware_optimizer": True, "main_grads_dtype": "fp32", "optimizer_cpu_offload": True}
+    args = {**LLAMA, **low, "optimizer_offload_fraction": 1.0, "num_layers": 4}
+    rank = account(args, 1).ranks[0]
+    mib = 1 << 20
+    lost = 4 * (32 + 64 + 32) * mib + 2 * (2048 * mib - 4 * VOCAB * H) + 0
+    assert rank.items["host pinned rounding"].bytes == pytest.approx(2 * lost, rel=1e-6)
+    plain = account({**args, "pin_cpu_params": False, "pin_cpu_grads": False}, 1).ranks[0]
+    assert plain.host_bytes == plain.items["host optimizer state"].bytes

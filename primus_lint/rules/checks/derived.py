@@ -122,6 +122,7 @@ def host_memory_full_at_save(
 
 HOST_KEYS = {
     "optimizer state": ("optimizer_offload_fraction", "optimizer_cpu_offload"),
+    "pinned rounding": ("optimizer_offload_fraction", "optimizer_cpu_offload"),
     "activations": ("cpu_offloading_num_layers", "offload_modules"),
     "data loader": ("create_attention_mask_in_dataloader", "num_workers", "seq_length"),
     "checkpoint gather": ("dist_ckpt_optim_fully_reshardable", "ckpt_format"),
