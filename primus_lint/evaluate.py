@@ -117,7 +117,7 @@ def target_of(data: Any) -> Target:
 
 def finding_data(finding: Finding) -> dict[str, Any]:
     """A finding as batch output (design 4.3)."""
-    from primus_lint.rules.compile import STAGES
+    from primus_lint.rules.templates import STAGES
 
     return {
         "code": finding.code,

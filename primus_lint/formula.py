@@ -8,7 +8,10 @@ a grid of recipes. NumPy is imported only when an argument already is an array.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _NUMBERS = (int, float)  # bool is an int
 
@@ -101,3 +104,11 @@ def exp2(value: Any) -> Any:
     import numpy as np
 
     return np.exp2(value)
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle of some numbers, as `statistics.median` (whose import brings decimal, fractions and random to every cold
+    start). Raises IndexError without any."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from primus_lint.formula import is_scalar, where
+from primus_lint.formula import is_scalar, median, where
 from primus_lint.hardware.rates import Seconds, gemm_time_s
 
 if TYPE_CHECKING:

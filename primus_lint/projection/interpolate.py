@@ -10,10 +10,9 @@ from all of them it is the model times the median ratio of this device, software
 from __future__ import annotations
 
 import math
-from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from primus_lint.formula import is_scalar
+from primus_lint.formula import is_scalar, median
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ import os
 from typing import Any
 
 from primus_lint.rules import expr
+from primus_lint.rules.templates import STAGES, template_expressions
 
-STAGES = ("source", "keys", "parse", "args", "batch", "grid", "config", "build", "optim", "first-step", "none")
 SEVERITIES = ("error", "warning", "info")
 CONFIDENCES = ("certain", "derived", "estimate")
 SAFETIES = ("safe", "unsafe", "display-only")
@@ -96,35 +96,6 @@ def load_rule(path: str) -> dict[str, Any]:
         raise RuleError(f"{path}: {error}") from None
     rule["names"] = used
     return rule
-
-
-def template_expressions(template: str) -> list[str]:
-    """The `{expression}` parts of a message template (a format after `!` or `:` is cut off)."""
-    return [piece[0] for piece in template_parts(template) if isinstance(piece, tuple)]
-
-
-def template_parts(template: str) -> list[str | tuple[str, str]]:
-    """Split a template into texts and (expression, format) pairs; `{{` and `}}` are literal braces."""
-    parts: list[str | tuple[str, str]] = []
-    text = ""
-    index = 0
-    while index < len(template):
-        char = template[index]
-        if template[index : index + 2] in ("{{", "}}"):
-            text += char
-            index += 2
-            continue
-        if char == "{":
-            end = template.index("}", index)
-            inner = template[index + 1 : end]
-            body, _, form = inner.partition("!")
-            parts += [text, (body, form)]
-            text = ""
-            index = end + 1
-            continue
-        text += char
-        index += 1
-    return [*parts, text]
 
 
 def compile_rules(root: str, extra: list[str] | None = None) -> tuple[list[dict[str, Any]], str, str]:

@@ -73,7 +73,7 @@ def word(code: str, lowered: Lowered) -> Finding:
 
 
 def _stage(rule: dict[str, Any]) -> int:
-    from primus_lint.rules.compile import STAGES
+    from primus_lint.rules.templates import STAGES
 
     return STAGES.index(rule["stage"])
 
@@ -112,7 +112,7 @@ def evaluate(text: str, names: Any) -> Any:
 
 def render(template: str, names: Any, rule: dict[str, Any]) -> str:
     """Fill a template: `{expression}`, `{expression!format}`, `{legal}` for the rule's legal values."""
-    from primus_lint.rules.compile import template_parts
+    from primus_lint.rules.templates import template_parts
 
     out = []
     for part in template_parts(template):

@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FORBIDDEN = (
-    "torch", "numpy", "pydantic", "jsonschema", "ruamel", "rich", "asyncio", "importlib.metadata", "multiprocessing"
+    "torch", "numpy", "pydantic", "jsonschema", "ruamel", "rich", "asyncio", "importlib.metadata", "multiprocessing",
+    "statistics", "random", "decimal", "difflib"
 )  # fmt: skip
 
 

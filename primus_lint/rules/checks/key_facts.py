@@ -93,7 +93,7 @@ def say(rule: dict[str, Any], subject: Subject, message: str, keys: tuple[str, .
 
     `at_key` points at the name of the first key instead of its value.
     """
-    from primus_lint.rules.compile import STAGES
+    from primus_lint.rules.templates import STAGES
 
     key_path = more.pop("key_path", ())
     if "fixes" in more:  # what another file writes cannot be renamed or dropped here
