@@ -132,7 +132,8 @@ def test_settings_and_parents_are_read_again(client: Client, repo: Path) -> None
     assert problem["range"] == {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 7}}
     settings.write_text(good)
     client.notify("textDocument/didSave", {"textDocument": {"uri": path.as_uri()}})
-    assert client.diagnostics(settings) == []
+    while client.diagnostics(settings):  # what a busy server still had to say about the former text comes first
+        pass
 
 
 def test_the_client_gives_the_target(repo: Path) -> None:
