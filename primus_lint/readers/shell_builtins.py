@@ -76,9 +76,33 @@ class Builtins(Inner):
         return True
 
     def _getopts(self, texts: list[Text], given: Text | None) -> bool | None:
+        """One option of the arguments a turn: its letter in the variable, its value in OPTARG, the place in OPTIND."""
         if self.given_positional:
             self.asked.add("#")
-        return None if self.positional else False
+        words = [plain(text) for text in self.positional]
+        if len(texts) != 3 or any(waits_for(text) is not None for text in (*texts, *self.positional)):
+            return None if self.positional else False
+        letters, name = plain(texts[1]), plain(texts[2])
+        place = plain(self.variables.get("OPTIND", ()))
+        index = int(place) - 1 if place.isdecimal() and len(place) < 6 else 0
+        word = words[index] if 0 <= index < len(words) else ""
+        if self.option_at == 0 and (word[:1] != "-" or word in ("-", "--")):
+            self.variables["OPTIND"] = (Segment(str(index + 1 + (word == "--")), -1),)
+            return False
+        at = max(self.option_at, 1)
+        letter, at = word[at : at + 1], at + 1
+        known = letter != ":" and letter in letters
+        self.put(name, (Segment(letter if known else "?", -1),))
+        if known and letters[letters.index(letter) + 1 :][:1] == ":":
+            if at >= len(word):
+                index, at = index + 1, 0
+            value = self.positional[index] if index < len(words) else ()
+            self.put("OPTARG", Unit(value).cut(at, len(plain(value))))
+            at = len(words[index]) if index < len(words) else 0
+            word = words[index] if index < len(words) else ""
+        self.option_at = 0 if at >= len(word) else at
+        self.variables["OPTIND"] = (Segment(str(index + 1 + (at >= len(word))), -1),)
+        return True
 
     def _let(self, texts: list[Text], given: Text | None) -> bool | None:
         value: int | None = None

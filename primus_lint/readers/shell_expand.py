@@ -13,12 +13,15 @@ from primus_lint.readers.shell_values import Values
 if TYPE_CHECKING:
     from primus_lint.readers.shell_lexer import Heredoc
 
+_MAX_BRACES = 1_000
 _SOMETHING = (Piece("arith", 0, 0, True, inner=(0, 0)),)  # stands for an alternative that is not looked at
 
 
 class Expander(Values):
     def fields(self, word: Word) -> list[Text]:
         """A word after expansion and field splitting."""
+        if "{" in word.keyword and len(several := braces(word.keyword)) > 1:
+            return [(Segment(text, -1),) for text in several]
         fields: list[list[Segment]] = [[]]
         started = False
         for piece in word.pieces:
@@ -95,3 +98,21 @@ class Expander(Values):
             raw = plain(segment for segment in text if segment.why is None)  # type: ignore[arg-type]
             out.append(re.sub(r"([*?\[\]\\])", r"\\\1", raw) if piece.quoted else raw)
         return "".join(out)
+
+
+def braces(text: str) -> list[str]:
+    """`a{1..3}b`, `a{x,y}b` of one word without expansions, at most _MAX_BRACES of them; else the word itself."""
+    match = re.match(r"([^{}]*)\{(?:(-?\d{1,9})\.\.(-?\d{1,9})|([^{}]*,[^{}]*))\}(.*)", text, re.DOTALL)
+    if match is None:
+        return [text]
+    head, first, last, items, tail = match.groups()
+    if items is not None:
+        middle = items.split(",")
+    else:
+        a, b = int(first), int(last)
+        if abs(b - a) >= _MAX_BRACES:
+            return [text]
+        width = max(len(first), len(last)) if re.match(r"-?0\d", first) or re.match(r"-?0\d", last) else 0
+        middle = [str(n).zfill(width) for n in range(a, b + (1 if b >= a else -1), 1 if b >= a else -1)]
+    found = [head + one + rest for one in middle for rest in braces(tail)]
+    return found if len(found) <= _MAX_BRACES else [text]

@@ -37,6 +37,7 @@ class State(Expander):
         self.export_all = False
         self.directory: str | None = None
         self.locals: list[dict[str, tuple[Text | None, dict[str, Text] | None]]] = []
+        self.option_at = 0  # where getopts stands in a word of several options
         self.sink: list[Text] | None = None  # what commands print, inside $( )
         self.given: Text | None = None  # standard input, where it is a text
         self.shown = ""  # the $( ) that is being followed

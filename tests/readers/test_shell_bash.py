@@ -90,6 +90,15 @@ CASES: dict[str, tuple[str, dict[str, str], list[str]]] = {
         f'TP=2\nwhile getopts "t:" o; do case $o in t) TP=$OPTARG;; esac; done\ntorchrun x.py {CORE} --tensor-model-parallel-size $TP\n',
         {}, [],
     ),
+    "getopts with arguments": (
+        'TP=2\nwhile getopts "t:bm:" o; do case $o in t) TP=$OPTARG;; b) B=--bf16;; m) M=$OPTARG ;; ?) Q=--fp16 ;; esac; done\nshift $((OPTIND - 1))\n'
+        f'torchrun x.py {CORE} --tensor-model-parallel-size $TP --micro-batch-size $M $B $Q "$@"\n',
+        {}, ["-bt4", "-m", "8", "-z", "--", "--seed", "1"],
+    ),
+    "braces": (
+        f"for i in {{1..3}} {{08..10}} x{{a,b}}{{2..1}}; do torchrun x.py {CORE} --save $i; done\ntorchrun x.py {CORE} --load '{{1..2}}' {{}} {{a}} \"{{1,2}}\"\n",
+        {}, [],
+    ),
     "an optional variable": (
         f'if [ -z ${{VP}} ]; then V=""; else V="--num-layers-per-virtual-pipeline-stage ${{VP}}"; fi\ntorchrun x.py {CORE} $V\n', {}, [],
     ),
