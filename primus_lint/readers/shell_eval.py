@@ -237,6 +237,8 @@ class Shell(Commands):
         items = [text for word in item.words for text in self.fields(word)] if item.words is not None else None
         items = list(self.positional) if items is None else items
         for text in items[:_MAX_TURNS]:
+            if text and all(segment.unset for segment in text):
+                continue  # a variable without value: no word for a shell
             self.variables[item.name] = text
             self._turn(item.body)
 

@@ -99,6 +99,7 @@ CASES: dict[str, tuple[str, dict[str, str], list[str]]] = {
         f"for i in {{1..3}} {{08..10}} x{{a,b}}{{2..1}}; do torchrun x.py {CORE} --save $i; done\ntorchrun x.py {CORE} --load '{{1..2}}' {{}} {{a}} \"{{1,2}}\"\n",
         {}, [],
     ),
+    "a loop over nothing": (f"for x in $NOTHING a; do torchrun x.py {CORE} --seed $x; done\n", {}, []),
     "an optional variable": (
         f'if [ -z ${{VP}} ]; then V=""; else V="--num-layers-per-virtual-pipeline-stage ${{VP}}"; fi\ntorchrun x.py {CORE} $V\n', {}, [],
     ),
