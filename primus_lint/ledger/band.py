@@ -63,9 +63,9 @@ def doubts(
             maximum(-other, 0), maximum(other, 0), maximum(-other, 0), maximum(other, 0), text
         )
     if sizes.pp > 1:
-        text = "a stage input more or less in transfer when the peak comes"
+        text = "a stage input more or less in transfer when the peak comes; one fewer retained between steps by virtual stages"
         each = transients.stage_input_bytes(sizes)
-        out["transfers"] = Doubt(0, 0, each, each, text)
+        out["transfers"] = Doubt(each if sizes.vpp > 1 else 0, 0, each, each, text)
     if run.optimizer.sharding == "megatron-fsdp" and sharding.gathers_weights(sizes):
         units = sharding.gathered_bytes(sizes, chunks, stage)
         ends = sum(sharding.end_units(stage)) * sizes.e
@@ -92,8 +92,8 @@ def doubts(
         out["offloading"] = Doubt(0, 0, layer // 2, layer // 2, text)
     if graphs.scope(run) is not None:
         pooled = most(candidates, [activations.pool_bytes(chunk) for chunk in chunks])
-        each = 2 * sizes.T * sizes.h * sizes.act
-        text = "input buffers of one graph more or less; a tenth of what the graphs keep"
+        each = graphs.each_bytes(sizes)
+        text = "buffers of one graph more or less; a tenth of what the graphs keep"
         out["CUDA graphs"] = Doubt(each, each, each + pooled // 10, each + pooled // 10, text)
     return out
 

@@ -88,9 +88,14 @@ def buffer_bytes(sizes: Sizes, candidates: tuple[Loaded, ...], chunks: tuple[Chu
     for chunk in chunks:
         kinds = [kind_of(run, layer) for layer in chunk.layers] + [mtp_kind(sizes)] * len(chunk.mtp)
         counts.append(sum(bool(captured(run, kind)) for kind in kinds))
-    graphs = most(candidates, counts)
+    return most(candidates, counts) * each_bytes(sizes)
+
+
+def each_bytes(sizes: Sizes) -> Any:
+    """Input, output and mask of one graph; under Megatron's own graphs input, output and the gradients of both."""
+    run = sizes.run
     hidden = sizes.T * sizes.h * 2
     if run.kernels.cuda_graphs == "local":
-        return graphs * 4 * hidden
+        return 4 * hidden
     mask = sizes.mbs * (sizes.seq // sizes.cp) * sizes.seq if attention_captured(run) else 0
-    return graphs * (2 * hidden + mask)
+    return 2 * hidden + mask
