@@ -1,8 +1,9 @@
 """Times of collectives under torchrun: NCCL, RCCL or gloo, as PyTorch calls them. Imports torch.
 
 Groups of 2, 4, 8 ... ranks lie on consecutive ranks, as tensor-parallel groups do, and all groups of one size work at the
-same time. Bytes are those of the whole tensor; of an all-to-all, what one rank sends in all. A message to a peer is half of
-a round trip between the first ranks of two neighbouring halves.
+same time. Bytes are those of the whole tensor; of an all-to-all, what one rank sends in all. Before each collective every rank
+computes a product, and the collective alone is timed: as in training it then waits for the last rank, and finds caches that
+other work filled. A message to a peer is half of a round trip between the first ranks of two neighbouring halves.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from primus_lint.measure.device import Here
 
 FIRST_BYTES, LAST_BYTES = 2**12, {"cuda": 2**29, "cpu": 2**26}
+PRODUCT = {"cuda": 4096, "cpu": 512}  # side of the square product before a collective: some 0.2 ms, some 5 ms
 
 
 class Process:
@@ -104,7 +106,7 @@ def _curve(
         try:
             step = _step(operation, size, ranks, group, here, process)
             dist.barrier()
-            timed = _timed(here, step, budget_s)
+            timed = _timed(here, step, budget_s, None if operation == "p2p" else _product(here))
         except (RuntimeError, NotImplementedError) as error:
             say(f"{operation} over {ranks} ranks: not measured: {str(error).splitlines()[0]}")
             return
@@ -119,16 +121,27 @@ def _curve(
         )  # fmt: skip
 
 
-def _timed(here: Here, step: Callable[[], Any], budget_s: float) -> Timed:
-    """The repetitions must be the same on all ranks: rank 0 counts."""
+def _timed(here: Here, step: Callable[[], Any], budget_s: float, work: Callable[[], Any] | None) -> Timed:
+    """Seconds of `step`, behind `work` that is not counted. The repetitions must be the same on all ranks: rank 0 counts."""
+    steps = [step] if work is None else [work, step]
     for _ in range(timing.WARM_UP):
-        step()
+        for each in steps:
+            each()
     here.synchronize()
-    probe = timing.once(here, step, 0.0)
-    wanted = round(min(max(budget_s / probe.median_s, timing.LEAST), 4 * timing.MOST))
+    probe = timing.phases(here, steps, 0.0)
+    wanted = round(min(max(budget_s / sum(one.median_s for one in probe), timing.LEAST), 4 * timing.MOST))
     count = torch.tensor([wanted], dtype=torch.int64, device=here.device)
     dist.broadcast(count, 0)
-    return timing.repeated(here, [step], int(count.item()))[0]
+    return timing.repeated(here, steps, int(count.item()))[-1]
+
+
+def _product(here: Here) -> Callable[[], Any]:
+    """A square product, as ranks compute one before they meet."""
+    side = PRODUCT[here.kind]
+    dtype = torch.bfloat16 if here.kind == "cuda" else torch.float32
+    left = torch.ones((side, side), dtype=dtype, device=here.device)
+    out = torch.empty_like(left)
+    return lambda: torch.mm(left, left, out=out)
 
 
 def _step(operation: str, size: int, ranks: int, group: Any, here: Here, process: Process) -> Callable[[], Any]:
