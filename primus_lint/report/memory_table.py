@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from primus_lint.pipeline import Subject
 
 WIDTH = 100
+FEW = 2  # classes of ranks that are all shown item by item
 NAME, BYTES, GIB = 32, 19, 10
 FORMULA = NAME + BYTES + GIB + 2
 GROUPS = (
@@ -32,15 +33,33 @@ def lines(subject: Subject, pp_rank: int | None = None) -> Iterator[str]:
     """The tables of the ranks asked for, the first byte over the device's limit, and what clears it."""
     ledger = subject.ledger
     assert ledger is not None
-    for rank in ledger.ranks:
-        if pp_rank is None or rank.pp_rank == pp_rank:
-            yield from rank_lines(subject, rank)
-            if pp_rank is not None and subject.run is not None:
-                yield from tensor_lines(subject, pp_rank)
-            yield ""
+    shown = [rank for rank in ledger.ranks if pp_rank in (None, rank.pp_rank)]
+    if pp_rank is None and len(shown) > FEW:
+        yield from summary_lines(subject)
+        shown = [ledger.worst_rank]
+    for rank in shown:
+        yield from rank_lines(subject, rank)
+        if pp_rank is not None and subject.run is not None:
+            yield from tensor_lines(subject, pp_rank)
+        yield ""
     yield from limit_lines(subject)
     for text in subject.not_modelled:
         yield from wrapped(f"not modelled: {text}", 0)
+
+
+def summary_lines(subject: Subject) -> Iterator[str]:
+    """One line a class of ranks: GPUs, states, peak, device band, and the moment of the peak."""
+    ledger = subject.ledger
+    assert ledger is not None
+    yield f"{'rank':>9} {'GPUs':>6} {'states':>10} {'peak':>10} {'device, low to high':>24}  peak at"
+    for rank in ledger.ranks:
+        name = f"{rank.pp_rank}" + ("" if rank.dp == "all" else f" {rank.dp} dp")
+        band = f"{gib(rank.device_low_bytes)} to {gib(rank.device_high_bytes)}"
+        moment = _moment(subject, rank, rank.peak_moment).replace(" of micro-batch", "").replace(" in chunk", ", chunk")
+        sizes = f"{gib(rank.static_bytes):>10} {gib(rank.peak_allocated_bytes):>10} {band:>24}"
+        yield f"{name:>9} {rank.count:>6,} {sizes}  {moment}"
+    yield f"the heaviest, pipeline rank {ledger.worst_rank.pp_rank}, item by item (--rank N shows another):"
+    yield ""
 
 
 def rank_lines(subject: Subject, rank: RankMemory) -> Iterator[str]:

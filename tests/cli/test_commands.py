@@ -56,6 +56,18 @@ def test_explain_a_value_of_a_launch_script(tmp_path: Path, lint: Any) -> None:
     assert result.exit_code == 2 and "leaves here, before any training command" in result.stderr
 
 
+def test_explain_memory_says_what_crosses_the_limit_first(repo: Path, lint: Any) -> None:
+    """Every line within 100 columns; the rank, the event and the item; three cures with their price."""
+    result = lint("explain", OOM, "--memory", "--nodes", "1", "--gpu", "mi300x")
+    assert result.exit_code == 0 and max(map(len, result.output.splitlines())) <= 100
+    _, _, rest = result.output.partition("the first byte over, by the low estimate")
+    assert "where: pipeline rank 0" in rest and "when:  iteration 1, forward of micro-batch 2" in rest
+    assert "what:  activations dense layers" in rest
+    assert rest.count("tokens/s (") == 3 and all(f"  {number}. " in rest for number in (1, 2, 3))
+    fits = lint("explain", CLEAN, "--memory", "--nodes", "1", "--gpu", "mi300x").output
+    assert "the first byte over" not in fits and "fits: AMD Instinct MI300X" in fits
+
+
 def test_explain_memory_adds_up(repo: Path, lint: Any) -> None:
     result = lint("explain", CLEAN, "--memory", "--rank", "0")
     assert result.exit_code == 0
