@@ -19,6 +19,7 @@ EP_OVERLAP = "overlap_moe_expert_parallel_comm"
 SHARED_OVERLAP = "moe_shared_expert_overlap"
 DISPATCHER = "moe_token_dispatcher_type"
 VPP = "num_virtual_stages_per_pipeline_rank"
+PIPELINE_KEYS = ("patch_primus_pipeline", "pp_algorithm")  # whether Primus's own pipeline runs, and which
 LAYOUT = "pipeline_model_parallel_layout"
 FIRST = "decoder_first_pipeline_num_layers"
 LAST = "decoder_last_pipeline_num_layers"
@@ -42,7 +43,7 @@ DEGREES = (TP, PP, CP, EP, ETP)
 TUNED = tuple(
     dict.fromkeys(
         (
-            *DEGREES, MBS, *SPLIT_KEYS, *RECOMPUTE_KEYS, SP, TP_OVERLAP, GRAD_OVERLAP, PARAM_OVERLAP, SHARDED, FSDP2, CP_TYPE,
+            *DEGREES, MBS, *SPLIT_KEYS, *RECOMPUTE_KEYS, SP, TP_OVERLAP, GRAD_OVERLAP, PARAM_OVERLAP, SHARDED, FSDP2, CP_TYPE, *PIPELINE_KEYS,
             *EXPERT_KEYS, "moe_permute_fusion", *GEMM_KEYS, *DEEPEP_KEYS, *FP8_KEYS, *LOSS_KEYS, *STATE_KEYS,
         )
     )

@@ -97,6 +97,7 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     proposal.broken = broken = needs_search(subject, how)
     if not broken and (not how.tune or how.minimal):
         return proposal
+    from primus_lint.tune.pipelines import other_pipelines
     from primus_lint.tune.search import Pins, search, unrelated_errors
     from primus_lint.tune.simplify import simplify
 
@@ -106,6 +107,8 @@ def propose(subject: Subject, how: Rules) -> Proposal:
         subject, accelerator, pins=pins, kind="minimal" if minimal else how.objective, min_headroom=how.min_headroom,
         budget_s=how.budget_s, reach=how.reach, front=how.front,
     )  # fmt: skip
+    if not minimal:
+        result = with_ideas(result, other_pipelines(subject, result, unrelated_errors(subject)))
     if how.agent is not None and not minimal:
         result = with_ideas(result, how.agent(subject, result))
     proposal.result = result

@@ -40,6 +40,8 @@ RELATIVES: dict[str, tuple[str, ...]] = {
     "decoder_last_pipeline_num_layers": ("decoder_first_pipeline_num_layers", "pipeline_model_parallel_size"),
     "account_for_embedding_in_pipeline_split": ("num_virtual_stages_per_pipeline_rank", "pipeline_model_parallel_size"),
     "account_for_loss_in_pipeline_split": ("account_for_embedding_in_pipeline_split", "pipeline_model_parallel_size"),
+    "patch_primus_pipeline": ("num_virtual_stages_per_pipeline_rank", "pipeline_model_parallel_size"),
+    "pp_algorithm": ("patch_primus_pipeline",),
     "sequence_parallel": ("expert_model_parallel_size", "tensor_model_parallel_size"),
     "recompute_granularity": ("overlap_grad_reduce", "pipeline_model_parallel_size"),
     "recompute_method": ("recompute_granularity",),

@@ -40,6 +40,7 @@ TABLE = (
          "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"),
         SAFE, "which stage holds which layers", checkpoint.SPLIT_WHEN,
     ),
+    KeyClass(("patch_primus_pipeline", "pp_algorithm"), SAFE, "in which order the same micro-batches run"),
     KeyClass(
         ("micro_batch_size",), SAFE, "the global batch and its gradient stay the same",
         "experts with a capacity factor or an auxiliary loss, which see one micro-batch at a time",

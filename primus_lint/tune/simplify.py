@@ -17,6 +17,7 @@ from primus_lint.tune.keys import (
     LAYOUT,
     LOSS_KEYS,
     PARAM_OVERLAP,
+    PIPELINE_KEYS,
     PP,
     RECOMPUTE_KEYS,
     SP,
@@ -38,7 +39,7 @@ AT_MOST = 0.01  # of the step: what may be given up altogether
 LAYOUT_KEYS = 3  # a layout text is as much to read, and to keep right, as so many more keys
 STARTS = 6  # recipes of different splits that are simplified
 GROUPS: tuple[tuple[str, ...], ...] = (
-    (PP, *SPLIT_KEYS), RECOMPUTE_KEYS, (CP, CP_TYPE), (TP, SP, TP_OVERLAP), (GRAD_OVERLAP, PARAM_OVERLAP),
+    (PP, *SPLIT_KEYS, *PIPELINE_KEYS), PIPELINE_KEYS, RECOMPUTE_KEYS, (CP, CP_TYPE), (TP, SP, TP_OVERLAP), (GRAD_OVERLAP, PARAM_OVERLAP),
     GEMM_KEYS, tuple(dict.fromkeys((*DEEPEP_KEYS, *EXPERT_KEYS))), FP8_KEYS, LOSS_KEYS, STATE_KEYS,
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.hardware import names, node_type
 from primus_lint.lower.megatron.tables import defaults
+from primus_lint.schedules.names import PRIMUS_ALGORITHMS
 from primus_lint.tune.explain import bottlenecks
 from primus_lint.tune.keys import TUNED
 
@@ -25,7 +26,7 @@ WORDS = frozenset(
         "full", "selective", "uniform", "block", "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe",
         "shared_experts", "p2p", "a2a", "all_gather", "a2a+p2p", "allgather", "alltoall", "flex", "deepep", "hybridep",
         "hybrid", "e4m3", "delayed", "tensorwise", "blockwise", "mxfp8", "fp32", "bf16", "fp16", "fp8", "fp64", "te",
-        "native", "linear",
+        "native", "linear", *PRIMUS_ALGORITHMS,
     )
 )  # fmt: skip
 LAYOUT = re.compile(r"[EtmL|()*,0-9]{1,400}")
@@ -106,7 +107,8 @@ def legal_arguments(subject: Subject, space: Space) -> dict[str, Any]:
     free = (
         "pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank", "pipeline_model_parallel_layout",
         "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "recompute_granularity",
-        "recompute_method", "recompute_num_layers", "recompute_modules", "recompute_layer_ids",
+        "recompute_method", "recompute_num_layers", "recompute_modules", "recompute_layer_ids", "patch_primus_pipeline",
+        "pp_algorithm",
     )  # fmt: skip
     for key in free:
         examples.setdefault(key, [])

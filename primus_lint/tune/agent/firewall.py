@@ -20,7 +20,7 @@ SENSELESS = (
 COUNTS = frozenset((*DEGREES, CP, MBS, VPP, "num_layers_per_virtual_pipeline_stage", FIRST, LAST, NUMBER))
 WORDS = frozenset(
     (
-        "recompute_granularity", "recompute_method", "cp_comm_type", "moe_token_dispatcher_type", "moe_router_dtype",
+        "recompute_granularity", "recompute_method", "cp_comm_type", "pp_algorithm", "moe_token_dispatcher_type", "moe_router_dtype",
         "moe_flex_dispatcher_backend", "fp8", "fp8_recipe", "cross_entropy_fusion_impl", "main_grads_dtype",
         "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype",
     )
