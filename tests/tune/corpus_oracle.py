@@ -30,6 +30,7 @@ def arguments(subject: Subject) -> dict[str, Any]:
     """The effective arguments; DeepEP, which is not installed there and holds no states, stands as all-to-all."""
     assert subject.run is not None
     args = {**subject.lowered.namespace, "vocab_size": subject.run.model.vocab_size}  # that of the tokenizer
+    args["grad_reduce_in_bf16"] = subject.run.precision.grads_dtype == "bf16"  # the one flag that the oracle has for it
     if args.get("num_experts"):
         args["moe_ffn_hidden_size"] = args.get("moe_ffn_hidden_size") or args["ffn_hidden_size"]
         if args["moe_token_dispatcher_type"] == "flex":
