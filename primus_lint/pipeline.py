@@ -36,6 +36,7 @@ LOWERINGS = {
     "megatron_bridge": "primus_lint.lower.bridge",
 }
 GRID_FAMILIES = frozenset("PBLECRO")  # errors of these rules leave nothing that memory or time could be computed for
+LENGTH_RULES = "B3"  # length of the training and learning rates: an error there stops the run, not the account
 
 
 class Options:
@@ -146,7 +147,7 @@ class Subject:
         """Whether memory and time mean something: a complete recipe whose grid, batch and layout are legal."""
         if not self.modelled:
             return False
-        broken = any(f.severity == "error" and f.code[0] in GRID_FAMILIES for f in self.conditions)
+        broken = any(_leaves_no_account(finding) for finding in self.conditions)
         return (self.run is not None or self.framework == "torchtitan") and not broken
 
     @property
@@ -199,7 +200,7 @@ class Subject:
 
     def _uncomputable(self) -> str:
         """Why neither memory nor time of a known framework can be computed."""
-        broken = [f.name for f in self.conditions if f.severity == "error" and f.code[0] in GRID_FAMILIES]
+        broken = [finding.name for finding in self.conditions if _leaves_no_account(finding)]
         return f"the recipe is illegal: {', '.join(dict.fromkeys(broken))}" if broken else "the recipe is incomplete"
 
     @property
@@ -295,6 +296,13 @@ class Subject:
         other = Subject(self.document, self.section, target, self.version, self.assumed)
         other.framework, other.env, other.stack = self.framework, self.env, self.stack
         return other
+
+
+def _leaves_no_account(finding: Finding) -> bool:
+    """Whether a finding means that neither memory nor time can be computed."""
+    return (
+        finding.severity == "error" and finding.code[0] in GRID_FAMILIES and not finding.code.startswith(LENGTH_RULES)
+    )
 
 
 class Checked:

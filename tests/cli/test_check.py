@@ -283,3 +283,13 @@ def test_an_empty_file_is_one_error(repo: Path, lint: Any) -> None:
     (repo / "empty.yaml").write_text("")
     data = report(lint("--output-format", "json", "empty.yaml"))
     assert [finding["name"] for finding in data["findings"]] == ["empty-file"]
+
+
+def test_a_missing_training_length_hides_no_memory(repo: Path, lint: Any) -> None:
+    text = (repo / CLEAN).read_text()
+    (repo / "configs" / "endless.yaml").write_text(
+        "\n".join(x for x in text.splitlines() if "train_iters" not in x) + "\n"
+    )
+    data = report(lint("--output-format", "json", "--set", "train_iters=null", "configs/endless.yaml"))
+    assert "training-length-given" in [finding["name"] for finding in errors(data)]
+    assert data["files"][0]["memory"] is not None and data["files"][0]["time"] is not None
