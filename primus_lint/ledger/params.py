@@ -210,9 +210,11 @@ def last_layer_is_moe(sizes: Sizes) -> bool:
 
 
 def final_norm_here(sizes: Sizes, chunk: Chunk) -> bool:
-    """The final norm lives with the loss; in a model with MTP it lives with the last decoder layer."""
-    model = sizes.run.model
-    return model.num_layers - 1 in chunk.layers if model.mtp_num_layers else chunk.loss
+    """The final norm lives with the loss; where `mtp_num_layers` is set, to 0 as well, with the last decoder layer
+    (Megatron-Core `has_final_layernorm_in_this_stage`)."""
+    run = sizes.run
+    with_layer = run.model.mtp_num_layers or run.args.get("mtp_num_layers") is not None
+    return run.model.num_layers - 1 in chunk.layers if with_layer else chunk.loss
 
 
 def chunk_segments(sizes: Sizes, chunk: Chunk) -> list[Segment]:

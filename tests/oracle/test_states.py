@@ -6,8 +6,8 @@ import pytest
 
 from tests.oracle.ask import ask, why_not
 from tests.oracle.compare import ours, theirs
-from tests.oracle.grid import pairs
-from tests.oracle.recipes import question
+from tests.oracle.grid import Pair, pairs
+from tests.oracle.recipes import MODELS, question
 
 pytestmark = pytest.mark.oracle
 REASON = why_not()
@@ -25,3 +25,13 @@ def test_a_sample_of_pairs_is_equal_to_the_byte() -> None:
         elif ours(pair) != theirs(answer["answer"]):
             wrong.append(f"{pair}: ours {ours(pair)}, real {theirs(answer['answer'])}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.skipif(REASON is not None, reason=REASON or "")
+@pytest.mark.parametrize("rank", [2, 3])
+def test_the_final_norm_of_a_model_with_no_mtp_layers_stays_with_the_last_decoder_layer(rank: int) -> None:
+    """`mtp_num_layers: 0` is not None to Megatron: a last stage without decoder layers has no final norm."""
+    layout = {"pipeline_model_parallel_size": 4, "pipeline_model_parallel_layout": "Et|t|tt|L", "mtp_num_layers": 0}
+    pair = Pair({**MODELS["toy"], **layout}, 4, rank)
+    [answer] = ask([question("megatron_state", pair.args, pair.world, pair.rank)])
+    assert ours(pair) == theirs(answer["answer"])
