@@ -26,6 +26,7 @@ DEFAULTS = {
     ],
     "in-situ": ["ground-truth/measured.csv", "ground-truth/measured-vtrain.csv"],
     "cases": ["cases/cases.md"],
+    "labels": ["corpus/primus-labels/memory-observations.csv", "corpus/primus"],
     "choice": [
         "ground-truth/measured.csv",
         "ground-truth/measured-playbook.csv",
