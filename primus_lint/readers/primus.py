@@ -59,6 +59,7 @@ def read_primus(
         result.is_recipe = doc.fatal and _looks_like_recipe(source.text)
         return result
     if "modules" not in own and "extends" not in own:
+        _misspelt_modules(result, own)
         return result
 
     root = primus_root
@@ -105,6 +106,25 @@ def _is_recipe(modules: Any, tree: Branch, orphan: bool) -> bool:
         return True
     marks = sum(key in tree for key in REQUIRED)
     return ("modules" in tree and marks >= 2) or (orphan and marks >= 1)
+
+
+def _misspelt_modules(result: ResolvedDocument, own: Branch) -> None:
+    """An experiment that calls its `modules` something alike is one: Primus would stop at it."""
+    from difflib import get_close_matches
+
+    if sum(key in own for key in REQUIRED) < 2:
+        return
+    near = get_close_matches("modules", [key for key, node in own.items() if type(node) is Branch], 1, 0.75)
+    entry = result.doc.entry((near[0],)) if near and result.doc is not None else None
+    if entry is None or result.doc is None:
+        return
+    result.is_recipe = True
+    line, column = result.doc.source.position(entry.key.start)
+    message = f"unknown key {near[0]}; did you mean modules? Without `modules` there is nothing to run"
+    span = (entry.key.start, entry.key.end)
+    result.problems.append(
+        LocatedProblem("modules-missing", message, result.path, span, line, column, True, (near[0],))
+    )
 
 
 def _at(node: Any, path: str, code: str, message: str, fatal: bool) -> LocatedProblem:

@@ -93,6 +93,16 @@ def locate_origin(section: Section, key: str, document: ResolvedDocument) -> Ori
     return None
 
 
+def _mapping_path(section: Section, name: str, document: ResolvedDocument) -> tuple[str | int, ...] | None:
+    """The path of a mapping that the file itself writes, told by the first key in it."""
+    for key in section.values:
+        if key.startswith(name + "."):
+            origin = locate_origin(section, key, document)
+            if origin is not None:
+                return origin.key_path[: len(origin.key_path) - key[len(name) :].count(".")]
+    return None
+
+
 def relatives_first(changes: Iterable[Change]) -> list[Change]:
     """Changes in the order of RELATIVES, so that a new key finds relatives that are new, too."""
     places = {key: place for place, key in enumerate(RELATIVES)}
@@ -115,9 +125,10 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
                 out.append(Operation("delete", origin.key_path))
             continue
         if change.op == "rename":
-            if origin is None:
+            path = origin.key_path if origin is not None else _mapping_path(section, change.key, document)
+            if path is None:
                 return f"{change.key} is not set in this file"
-            out.append(Operation("rename", origin.key_path, change.value))
+            out.append(Operation("rename", path, change.value))
             continue
         if origin is not None:
             gone = change.value is None and _is_null_without(change.key, origin, section, document)

@@ -36,7 +36,15 @@ def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     table = keys_of(subject)
     unsure = [key for key, _ in written(subject) if key not in table and not is_environment_name(key)]
     known = known_names(subject) if unsure else frozenset()
+    told: set[str] = set()
     for key in unsure:
+        root, dot, _ = key.partition(".")
+        if root in told:
+            continue
+        if dot and root not in known and not any(name.startswith(root + ".") for name in known):
+            told.add(root)
+            yield _section(rule, subject, key, root, known)
+            continue
         if name == "primus-megatron" and key not in removed_of(subject):
             found = _flag(key, subject)
             if found is not None:
@@ -63,6 +71,32 @@ def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             fixes=(fix,),
             at_key=True,
         )
+
+
+def _section(rule: dict[str, Any], subject: Subject, key: str, root: str, known: frozenset[str]) -> Finding:
+    """A whole mapping that nothing reads, told once at its own name; `key` is the first key in it."""
+    origin = subject.section.values[key].origin
+    path = origin.key_path[: len(origin.key_path) - key.count(".")]
+    beside = len(path) == 3 and path[0] == "modules"  # at the level of `overrides`
+    near = nearest(root, ("overrides",)) if beside else None
+    near = near or nearest(root, {name.partition(".")[0] for name in known if "." in name})
+    place = None
+    document = subject.document
+    entry = document.doc.entry(path) if document.doc is not None and origin.path == document.path else None
+    if entry is not None and document.source is not None:
+        span = (entry.key.start, entry.key.end)
+        place = Place(document.path, *document.source.position(span[0]), span)
+    if near is None:
+        message = f"{root} is no section of {label(subject)}: nothing reads it, nor what stands in it"
+        return say(rule, subject, message, (key,), severity="warning", confidence="derived", place=place, key_path=path)
+    fixes: tuple[Fix, ...] = ()
+    taken = entry is None or (document.doc is not None and document.doc.entry((*path[:-1], near)) is not None)
+    if not taken:
+        fixes = (Fix(f"rename it to {near}", "safe", (Change("rename", root, near),)),)
+    message = f"unknown key {root}; did you mean {near}? Nothing reads what stands in it"
+    finding = say(rule, subject, message, (key,), place=place, key_path=path)
+    finding.fixes = fixes
+    return finding
 
 
 def _flag(key: str, subject: Subject) -> tuple[str, bool] | None:
