@@ -113,7 +113,11 @@ def report(result: FixResult) -> None:
     for text in result.messages:
         say(f"{path}: {text}")
     if not result.applied:
-        reasons = [proposal.reason for proposal in result.proposals if proposal.reason and proposal.result is not None]
+        reasons = [
+            proposal.reason
+            for proposal in result.proposals
+            if proposal.reason and proposal.result is not None and not proposal.candidates
+        ]
         say(f"{path}: unchanged{': ' if reasons else ''}{'; '.join(dict.fromkeys(reasons))}")
         _certificate(result)
         return

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from primus_lint.readers.document import LocatedProblem, Origin, Value
-from primus_lint.readers.merge import Branch, merge
+from primus_lint.readers.merge import Branch, flatten, merge
 
 if TYPE_CHECKING:
     from primus_lint.readers.files import Body
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from primus_lint.source.text import SourceText
 
 MAX_CHAIN = 64
+EXPERIMENTS = ("experiment", "extends")  # layers of experiment files; the others are presets
+DEEPEST = 3  # modules, the module, `overrides`
 
 
 class Chain:
@@ -74,8 +76,23 @@ def extend(store: Store, body: Body, layer: str, stack: tuple[str, ...]) -> Chai
             _absorb(chain, parent)
     local = Branch(own.origins)
     local.update((key, node) for key, node in own.items() if key != "extends")
-    chain.branch = merge(merged, local)
+    chain.branch = merge(merged, local, (lambda old, new: _replaced(old, new, chain)) if layer in EXPERIMENTS else None)
     return chain
+
+
+def _replaced(section: Branch, value: Value, chain: Chain) -> None:
+    """A null, scalar or list where the parents have `modules`, a module, or its `overrides`: all of it is gone."""
+    origin = value.origin
+    if len(origin.key_path) > DEEPEST:
+        return  # a section of keys: said where the presets have it
+    count = len(flatten(section))
+    what = "an empty value (null)" if value.value is None else f"{value.value!r}"
+    name = ".".join(str(part) for part in origin.key_path)
+    message = (
+        f"{what} replaces the whole section `{name}` of the parents that `extends` names: {count} "
+        f"key{' is' if count == 1 else 's are'} lost; delete the line to keep {'it' if count == 1 else 'them'}"
+    )
+    chain.problems.append(_problem("section-replaced", message, origin.path or "", origin, False))
 
 
 def _absorb(chain: Chain, parent: Chain) -> None:

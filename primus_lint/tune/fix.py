@@ -189,6 +189,7 @@ def _search(result: FixResult, index: int, options: Options, settings: Settings 
         if proposal.reason and (proposal.broken or proposal.result is None):
             result.messages.append(proposal.reason)
         return
+    said = len(result.messages)
     for candidate in proposal.candidates:
         changes = [Change("set", key, value) for key, value in candidate.changes.items()]
         checked = _rewritten(result, changes, subject.section.name, options, settings)
@@ -205,3 +206,7 @@ def _search(result: FixResult, index: int, options: Options, settings: Settings 
         if line is not None:
             result.messages.append(line)
         return
+    if len(result.messages) == said:
+        result.messages.append(
+            "a better recipe was found but not written: the rewritten file would not score as it does"
+        )

@@ -137,7 +137,12 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
         path = (*section.node_path, *change.key.split(".")) if "." in change.key else (*section.node_path, change.key)
         if len(path) != len(section.node_path) + 1 or not section.node_path:
             return f"{change.key} has no place in this file"
-        out.append(_insert(path, change, section, document, out))
+        if any(each.code == "section-replaced" and each.key_path == section.node_path for each in document.problems):
+            return (
+                f"{'.'.join(map(str, section.node_path))} is null here and so removes what the parents set: a key written "
+                "under it would bring all of that back; delete the line, or write the keys that are meant"
+            )
+        out.extend(_insert(path, change, section, document, out))
     return out
 
 
@@ -211,7 +216,7 @@ def _set(origin: Origin, value: Any) -> Operation:
 
 def _insert(
     path: tuple[str | int, ...], change: Change, section: Section, document: ResolvedDocument, planned: list[Operation]
-) -> Operation:
+) -> list[Operation]:
     from primus_lint.source.rewrite import Operation
 
     assert document.doc is not None
@@ -220,12 +225,14 @@ def _insert(
         origin = locate_origin(section, relative, document)
         here = origin is not None and origin.key_path[:-1] == section.node_path
         if here or (*section.node_path, relative) in new:
-            return Operation("insert", path, change.value, after=_last_behind(relative, planned))
-    holder = document.doc.node(section.node_path)
-    if holder is None and len(section.node_path) > 1:
-        # No `overrides` yet: the mapping itself is inserted with this one key.
-        return Operation("insert", section.node_path, {change.key: change.value})
-    return Operation("insert", path, change.value)
+            return [Operation("insert", path, change.value, after=_last_behind(relative, planned))]
+    there = 0  # how many steps of the path of the mapping stand in the file, or were planned before
+    while there < len(section.node_path) and document.doc.node(section.node_path[: there + 1]) is not None:
+        there += 1
+    # A file that only extends others: the mappings down to `overrides` are made, each on a line of its own.
+    steps = [section.node_path[:end] for end in range(there + 1, len(section.node_path) + 1)]
+    made = [Operation("insert", step) for step in steps if step not in new]
+    return [*made, Operation("insert", path, change.value)]
 
 
 def rewrite(changes: Iterable[Change], section: Section, document: ResolvedDocument) -> Edited | EditError | str:
