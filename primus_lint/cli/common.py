@@ -64,6 +64,16 @@ def make_options(values: dict[str, Any]) -> Options:
     )
 
 
+def refuse_what_if(values: dict[str, Any], instead: str) -> None:
+    """Raises UsageError when a file would be written that is right only with the values of `--set`."""
+    keys = ", ".join(text.partition("=")[0] for text in values.get("set_values") or ())
+    if keys:
+        raise UsageError(
+            f"--set ({keys}) asks what would be if: the file does not hold these values, so nothing is written for them; "
+            f"put them into the file, or look at the changes with {instead}"
+        )
+
+
 def check_gpu(name: str) -> None:
     from primus_lint.hardware import accelerator, names
 

@@ -25,6 +25,8 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
 
     options, how = common.make_options(values), rules_of(values)
     only_diff = bool(values.get("diff"))
+    if not only_diff:
+        common.refuse_what_if(values, "--diff")
     checked: list[Checked] = []
     results: list[FixResult] = []
     could_not = changed = False

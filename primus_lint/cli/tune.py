@@ -33,6 +33,8 @@ def run(files: tuple[str, ...], values: dict[str, Any]) -> int:
 
     rules_of(values)  # a wrong use is said before anything is searched
     common.make_options(values)
+    if values.get("write"):
+        common.refuse_what_if(values, "tune without --write")
     paths = list(common.find_files(files))
     alone = {path for path, named in paths if named}
     out = []

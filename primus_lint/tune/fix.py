@@ -29,7 +29,7 @@ ROUNDS = 3
 class FixResult:
     """What became of one file. `source` is the new text (the old one when nothing changed)."""
 
-    __slots__ = ("after", "applied", "before", "candidate", "messages", "proposals", "runners_up", "source")
+    __slots__ = ("after", "applied", "before", "candidate", "messages", "proposals", "refused", "runners_up", "source")
 
     def __init__(self, before: Checked, source: SourceText) -> None:
         self.before = before
@@ -37,6 +37,7 @@ class FixResult:
         self.source = source
         self.applied: list[str] = []  # titles of what was done
         self.messages: list[str] = []  # what could not be done, and why
+        self.refused: dict[tuple[str, str], str] = {}  # (rule, title of its fix) -> why it was not made
         self.candidate: Candidate | None = None
         self.runners_up: list[Candidate] = []
         self.proposals: list[Proposal] = []  # one for each section that was searched
@@ -66,12 +67,17 @@ def fix_source(source: SourceText, options: Options, settings: Settings | None, 
         for index in range(len(result.after.subjects)):
             _search(result, index, options, settings, how)
         if result.source is repaired:
-            return result
+            break
         # what was written may let a rule offer something that was beside the point before
         searched = result.source
         _repair(result, options, settings, how)
         if result.source is searched:
-            return result
+            break
+    left = [(finding, fix) for finding in result.after.findings if finding.suppressed is None for fix in finding.fixes]
+    for finding, fix in left:
+        why = result.refused.get((finding.code, fix.title))
+        if why is not None:
+            result.messages.append(f"{finding.name}: not fixed ({fix.title}): {why}")
     return result
 
 
@@ -117,9 +123,16 @@ def _apply(
     old = _errors(result.after)
     new = _errors(checked)
     gone = _count(checked, finding.code) < _count(result.after, finding.code)
-    if not gone or any(new[code] > old.get(code, 0) for code in new):
-        return False
-    if not _as_roomy(result.after, checked, how, finding.severity):
+    more = next((each for each in checked.findings if new.get(each.code, 0) > old.get(each.code, 0)), None)
+    why = None
+    if more is not None:
+        why = f"it would give error[{more.name}] {more.message}"
+    elif not gone:
+        why = "the finding would remain"
+    elif not _as_roomy(result.after, checked, how, finding.severity):
+        why = "the memory to spare would be gone"
+    if why is not None:
+        result.refused[finding.code, fix.title] = why
         return False
     result.after = checked
     assert checked.document.source is not None

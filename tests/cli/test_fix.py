@@ -126,3 +126,32 @@ def test_standard_input_is_fixed_to_standard_output(repo: Path, lint: Any) -> No
     fixed = yaml.safe_load(result.stdout)
     assert fixed["modules"]["pre_trainer"]["overrides"]["global_batch_size"] == 64
     assert (repo / OOM).read_bytes() == data
+
+
+def test_a_fix_that_is_not_made_says_the_error_that_it_would_give(repo: Path, lint: Any) -> None:
+    path = repo / CLEAN
+    path.write_text(path.read_text().replace("lr: 3.0e-4", "lr: 1e-5", 1))  # min_lr is 3.0e-5
+    text = path.read_text()
+    result = lint("--fix", "--no-tune", CLEAN)
+    assert result.exit_code == 1 and path.read_text() == text
+    assert "number-as-text: not fixed (write 1.0e-5): it would give error[" in result.stderr
+    assert "min_lr" in result.stderr.split("not fixed", 1)[1]
+
+
+def test_a_misspelled_key_beside_the_right_one_is_not_offered_a_rename(repo: Path, lint: Any) -> None:
+    path = repo / CLEAN
+    path.write_text(
+        path.read_text().replace("      micro_batch_size", "      micro_bacth_size: 2\n      micro_batch_size", 1)
+    )
+    data = json.loads(lint("--output-format", "json", CLEAN).stdout)
+    found = [each for each in data["findings"] if each["name"] == "unknown-key"]
+    assert len(found) == 1 and not found[0]["fixes"]
+    assert "micro_batch_size is set as well" in found[0]["message"]
+
+
+def test_values_of_the_command_line_are_what_if_and_never_written(repo: Path, lint: Any) -> None:
+    text = (repo / OOM).read_text()
+    result = lint("--fix", "--set", "tensor_model_parallel_size=3", OOM)
+    assert result.exit_code == 2 and (repo / OOM).read_text() == text
+    assert "--set" in result.stderr and "--diff" in result.stderr
+    assert lint("--fix", "--diff", "--no-tune", "--set", "lr=2.0e-4", CLEAN).exit_code == 0

@@ -36,6 +36,7 @@ def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     table = keys_of(subject)
     unsure = [key for key, _ in written(subject) if key not in table and not is_environment_name(key)]
     known = known_names(subject) if unsure else frozenset()
+    given = {key for key, _ in written(subject)} if unsure else set()
     told: set[str] = set()
     for key in unsure:
         root, dot, _ = key.partition(".")
@@ -62,13 +63,15 @@ def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             message = f"{key} is no key of {label(subject)}: it {what}"
             yield say(rule, subject, message, (key,), severity="warning", confidence="derived", at_key=True)
             continue
-        fix = Fix(f"rename it to {near}", "safe", (Change("rename", key, near),))
+        fixes: tuple[Fix, ...] = (Fix(f"rename it to {near}", "safe", (Change("rename", key, near),)),)
+        if near in given:
+            fixes, what = (), f"{what}; {near} is set as well: delete this one, or that one and rename this"
         yield say(
             rule,
             subject,
             f"{key} is no key of {label(subject)}, {near} is: it {what}",
             (key,),
-            fixes=(fix,),
+            fixes=fixes,
             at_key=True,
         )
 
