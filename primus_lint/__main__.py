@@ -12,6 +12,9 @@ def main() -> None:
     """Run the command line; exits with 0 (clean), 1 (findings) or 2 (could not check, a bug of ours included)."""
     try:
         run()
+    except BrokenPipeError:  # the reader of the output has left
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (so that nothing is flushed into the pipe at exit)
+        sys.exit(2)
     except Exception:
         import traceback
 

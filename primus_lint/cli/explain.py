@@ -203,7 +203,11 @@ def _memory(checked: Checked, rank: int | None) -> int:
 
     for subject in checked.subjects:
         if subject.target.world_size is None:
-            click.echo(f"give --nodes or --world-size; legal are {subject.legal_world_sizes}", err=True)
+            from primus_lint.units import gpus
+
+            sizes = subject.legal_world_sizes if subject.modelled and subject.grid_known else []
+            legal = f"; legal are {gpus(sizes)}" if sizes else ""
+            click.echo(f"no world size is known: give --nodes or --world-size{legal}", err=True)
             return 2
         ledger = subject.ledger
         if ledger is None:

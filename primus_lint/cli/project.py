@@ -43,7 +43,8 @@ def command(file: str, form: str, **values: Any) -> None:
     errors = [f for f in checked.findings if f.severity == "error" and f.suppressed is None]
     for finding in errors:
         click.echo(f"error[{finding.name}]: {finding.message}", err=True)
-    sys.exit(1 if errors else 0)
+    nothing = all(subject.ledger is None and subject.projection is None for subject in checked.subjects)
+    sys.exit(1 if errors else 2 if nothing else 0)
 
 
 def _show(subject: Subject) -> None:
@@ -54,8 +55,11 @@ def _show(subject: Subject) -> None:
         click.echo("\n".join(subject.not_modelled))
         return
     if subject.target.world_size is None:
-        sizes = subject.legal_world_sizes
-        click.echo(f"no world size is known: give --nodes or --world-size; legal are {sizes or 'none'}")
+        from primus_lint.units import gpus
+
+        sizes = subject.legal_world_sizes if subject.grid_known else []
+        legal = f"; legal are {gpus(sizes)}" if sizes else ""
+        click.echo(f"no world size is known: give --nodes or --world-size{legal}", err=True)
         return
     ledger, accelerator = subject.ledger, subject.accelerator
     for text in subject.no_memory:
@@ -94,6 +98,8 @@ def _show(subject: Subject) -> None:
 
         for line in account(projection):
             click.echo(f"  {line}")
+    if ledger is not None and accelerator is not None and ledger.fits(accelerator.visible_hbm_bytes) is False:
+        click.echo("  it does not fit: what it would take if it did")
     click.echo(
         f"  iteration {projection.iteration_s:.3f} s [{projection.low_s:.3f}, {projection.high_s:.3f}], "
         f"{projection.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {projection.model_tflops_per_gpu:,.1f} TFLOP/s/GPU, "

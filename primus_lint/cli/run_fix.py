@@ -57,8 +57,13 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
             color = common.use_color(sys.stdout)
             sys.stdout.write(unified_diff(source.text, result.source.text, name, color=color))
             if not only_diff:
-                write_atomic(path, result.source.data)
-        report(result)
+                try:
+                    write_atomic(path, result.source.data, expected=source.data)
+                except OSError as error:
+                    say(f"primus-lint: {path}: {error.strerror or error}")
+                    could_not = True
+                    continue
+        report(result, only_diff)
     if values.get("formats"):
         write_fix_reports(results, values)
     status = common.exit_code(checked, could_not, fail_on(checked, values))
@@ -106,7 +111,7 @@ def said(changes: dict[str, Any]) -> str:
     return ", ".join(f"{key} {words(value)}" for key, value in changes.items())
 
 
-def report(result: FixResult) -> None:
+def report(result: FixResult, only_diff: bool = False) -> None:
     """What was done and why it is better, on standard error."""
     path = result.before.path
     for finding in result.after.findings:
@@ -124,7 +129,7 @@ def report(result: FixResult) -> None:
         _certificate(result)
         return
     for title in result.applied:
-        say(f"{path}: applied: {title}")
+        say(f"{path}: {'would apply' if only_diff else 'applied'}: {title}")
     for before, after in zip(result.before.subjects, result.after.subjects, strict=False):
         _compare(before, after)
     _certificate(result)

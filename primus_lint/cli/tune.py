@@ -29,8 +29,9 @@ def command(files: tuple[str, ...], **values: Any) -> None:
 
 def run(files: tuple[str, ...], values: dict[str, Any]) -> int:
     """Tune all files; the exit status."""
-    from primus_lint.tune.job import rules_of
+    from primus_lint.tune.job import rules_of, world_sizes
 
+    world_sizes(values)
     rules_of(values)  # a wrong use is said before anything is searched
     common.make_options(values)
     if values.get("write"):
@@ -78,7 +79,7 @@ def report(data: dict[str, Any], values: dict[str, Any]) -> int:
     """Show (and write) one outcome; the exit status that it asks for."""
     from primus_lint.tune.show import lines
 
-    text, path = data.pop("text", None), data["path"]
+    text, was, path = data.pop("text", None), data.pop("was", None), data["path"]
     if not values.get("json"):
         for line in lines(data):
             common.say(line)
@@ -92,5 +93,9 @@ def report(data: dict[str, Any], values: dict[str, Any]) -> int:
             from primus_lint.source.edits import write_atomic
             from primus_lint.source.text import SourceText
 
-            write_atomic(path, SourceText.from_path(path).encode(text))
+            try:
+                write_atomic(path, SourceText.from_bytes(path, was).encode(text), expected=was)
+            except OSError as error:
+                common.say(f"primus-lint: {path}: {error.strerror or error}")
+                return 2
     return 1 if data["remaining_errors"] else 0

@@ -37,7 +37,12 @@ def add_ignores(report: Report, reason: str) -> list[str]:
         if data is None:
             said.append(f"{checked.path}: a comment would change what the file says; nothing written")
             continue
-        write_atomic(checked.path, data)
+        assert checked.document.source is not None
+        try:
+            write_atomic(checked.path, data, expected=checked.document.source.data)
+        except OSError as error:
+            said.append(f"{checked.path}: {error.strerror or error}")
+            continue
         for finding in done:
             finding.suppressed = reason or WRITTEN
         said.append(f"{checked.path}: suppressed {', '.join(sorted({finding.name for finding in done}))}")

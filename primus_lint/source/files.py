@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 
-def write_atomic(path: str, data: bytes) -> None:
+class ChangedMeanwhile(OSError):
+    """The file no longer holds what was read: whoever wrote it must not lose it."""
+
+    def __init__(self) -> None:
+        super().__init__("the file has changed since it was read: nothing written, run again")
+
+
+def write_atomic(path: str, data: bytes, expected: bytes | None = None) -> None:
     """Replace a file's content: written beside it, then put in its place. Its mode stays, a symbolic link is followed.
 
-    Raises OSError; the old content is then still there.
+    `expected` is what the file was read as. Raises ChangedMeanwhile when it holds something else by now, PermissionError
+    for a file that nobody may write, OSError else; the old content is then still there.
     """
     target = os.path.realpath(path)
-    beside = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{os.getpid()}.tmp")
+    beside = os.path.join(os.path.dirname(target), f".{os.getpid()}.primus-lint.tmp")
     try:
         mode = os.stat(target).st_mode & 0o7777
     except FileNotFoundError:
         mode = None
+    if mode is not None and not mode & 0o222:
+        raise PermissionError(errno.EACCES, "the file is read-only: nothing written", path)
+    if expected is not None:
+        with open(target, "rb") as now:
+            if now.read() != expected:
+                raise ChangedMeanwhile
     file = open(beside, "xb")  # noqa: SIM115 (closed before it is put in place)
     try:
         with file:

@@ -67,7 +67,7 @@ def tune_source(
     price = values.get("price") or (settings.gpu_hour_price if settings is not None else None)
     how.reach = 1 + float(values.get("reach") or 10.0) / 100
     how.front = True
-    sizes = [int(word) for word in (values.get("world_sizes") or "").split(",") if word.strip()]
+    sizes = world_sizes(values)
     if not sizes:
         data = data_of(fix_source(source, options, settings, how), how, price, bool(values.get("what_if_unsafe")))
         return {**data, "agent": spoken}
@@ -82,6 +82,17 @@ def tune_source(
         {"world_size": size, **(_figures(row) or {"runs": False})} for size, row in zip(sizes, rows, strict=True)
     ]
     return best
+
+
+def world_sizes(values: dict[str, Any]) -> list[int]:
+    """The numbers of GPUs of --world-sizes. Raises UsageError for a word that is none."""
+    from primus_lint.cli.common import UsageError
+
+    words = [word.strip() for word in (values.get("world_sizes") or "").split(",") if word.strip()]
+    wrong = [word for word in words if not word.isdecimal() or int(word) < 1]
+    if wrong:
+        raise UsageError(f"--world-sizes: {wrong[0]!r} is no number of GPUs; write 8,16,32")
+    return [int(word) for word in words]
 
 
 def _figures(row: dict[str, Any]) -> dict[str, Any] | None:
@@ -118,6 +129,7 @@ def data_of(result: FixResult, how: Rules, price: float | None, what_if_unsafe: 
         "unreadable": before.unreadable,
         "diff": unified_diff(old.text, result.source.text, before.path),
         "text": result.source.text,
+        "was": old.data,
         "sections": [section_data(proposal, result, how, price, what_if_unsafe) for proposal in result.proposals],
     }
 
@@ -131,7 +143,7 @@ def section_data(
     from primus_lint.tune.search import unrelated_errors
 
     subject, found = proposal.subject, proposal.result
-    assumed, run = subject.target, subject.run
+    assumed, run = subject.target, subject.run if subject.modelled else None
     data: dict[str, Any] = {
         "section": subject.section.name,
         "target": {"gpu": assumed.gpu, "world_size": assumed.world_size, "gpus_per_node": assumed.gpus_per_node},

@@ -82,6 +82,8 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     """Search for a better recipe of one section."""
     proposal = Proposal(subject)
     if subject.section.framework != "megatron" or subject.run is None:
+        if how.tune:
+            proposal.reason = f"no search: {'; '.join(subject.no_time)}"
         return proposal
     accelerator = subject.accelerator
     if accelerator is None or subject.target.world_size is None:

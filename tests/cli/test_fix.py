@@ -155,3 +155,32 @@ def test_values_of_the_command_line_are_what_if_and_never_written(repo: Path, li
     assert result.exit_code == 2 and (repo / OOM).read_text() == text
     assert "--set" in result.stderr and "--diff" in result.stderr
     assert lint("--fix", "--diff", "--no-tune", "--set", "lr=2.0e-4", CLEAN).exit_code == 0
+
+
+def test_an_edit_made_meanwhile_is_not_overwritten(repo: Path, monkeypatch: Any, lint: Any) -> None:
+    """The file is read, then another program writes it, then the search ends."""
+    from primus_lint.tune import fix
+
+    path = repo / "configs" / "oom-llama3.1_70B.yaml"
+    real = fix.fix_source
+
+    def slow(*arguments: Any) -> Any:
+        result = real(*arguments)
+        path.write_text(path.read_text().replace("weight_decay: 0.1", "weight_decay: 0.2"))
+        return result
+
+    monkeypatch.setattr(fix, "fix_source", slow)
+    result = lint("--fix", "configs/oom-llama3.1_70B.yaml")
+    assert result.exit_code == 2 and "has changed since it was read: nothing written" in result.output
+    assert "weight_decay: 0.2" in path.read_text() and "micro_batch_size: 4" in path.read_text()
+
+
+def test_a_read_only_file_is_left_and_the_others_are_written(repo: Path, lint: Any) -> None:
+    path = repo / "configs" / "oom-llama3.1_70B.yaml"
+    other = repo / "configs" / "z-oom.yaml"
+    other.write_text(path.read_text())
+    before = path.read_text()
+    path.chmod(0o444)
+    result = lint("--fix", "configs/oom-llama3.1_70B.yaml", "configs/z-oom.yaml")
+    assert result.exit_code == 2 and "read-only: nothing written" in result.output
+    assert path.read_text() == before and other.read_text() != before
