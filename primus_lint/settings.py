@@ -225,7 +225,7 @@ def _release(text: str) -> tuple[int, ...] | None:
 def target_comment(text: str) -> dict[str, Any]:
     """The target that a comment in the file states (`# primus-lint: target gpu=mi355x nodes=4`): gpu, nodes,
     world_size, gpus_per_node as far as given; empty without such a comment. Words that are none of these are skipped
-    (`target_words` reports them)."""
+    (the rule target-comment reports them)."""
     return {key: value for key, value, _ in target_words(text) if key is not None}
 
 
@@ -237,9 +237,9 @@ def target_words(text: str) -> list[tuple[str | None, Any, tuple[int, int]]]:
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
         start = text.rfind("\n", 0, at) + 1
-        body = re.fullmatch(r"primus-lint:\s*target\s(.*)", text[at:end])
+        body = re.fullmatch(r"primus-lint:\s*target(?:\s*:\s*|\s)(.*)", text[at:end])
         if body is not None and re.search(r"(?:^|\s)#\s*$", text[start:at]):
-            for word in re.finditer(r"\S+", body[1]):
+            for word in re.finditer(r"[^\s,]+", body[1]):
                 span = (at + body.start(1) + word.start(), at + body.start(1) + word.end())
                 name, _, value = word[0].partition("=")
                 key = name.replace("-", "_")

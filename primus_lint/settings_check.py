@@ -58,7 +58,7 @@ class _Check:
 
         near = get_close_matches(key.replace("_", "-"), legal, 1, 0.5)
         hint = f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(legal)}"
-        self.problem(key, "settings-unknown-key", f"unknown {where} `{key}`{hint}")
+        self.problem(key, "settings-unknown-key", f"unknown {where} `{key}`{hint}", fatal=True)
 
     def wrong(self, key: str, wanted: str, value: Any) -> None:
         self.problem(key, "settings-type", f"`{key}` wants {wanted}, not {value!r}", fatal=True)
@@ -87,6 +87,8 @@ class _Check:
             setattr(settings, name, value)
             if key == "required-version":
                 self.required(value)
+            elif key == "framework-version":
+                self.framework(value)
         elif key in _NUMBERS:
             if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
                 setattr(settings, name, float(value))
@@ -110,6 +112,14 @@ class _Check:
         elif not holds:
             message = f"these settings want primus-lint {wanted}, this is {__version__}"
             self.problem("required-version", "required-version", message, fatal=True)
+
+    def framework(self, name: str) -> None:
+        from primus_lint.lower.versions import canonical, versions
+
+        frameworks = ("megatron", "torchtitan")
+        if all(canonical(framework, name) is None for framework in frameworks):
+            known = ", ".join(version for framework in frameworks for version in versions(framework))
+            self.wrong("framework-version", f"a known version ({known})", name)
 
     def per_file_ignores(self, value: Any) -> None:
         if not isinstance(value, dict):

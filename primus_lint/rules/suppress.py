@@ -8,7 +8,7 @@ from primus_lint.rules import catalogue
 from primus_lint.rules.finding import Finding, Place
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Checked
+    from primus_lint.pipeline import Checked, Subject
     from primus_lint.settings import Settings
     from primus_lint.source.text import SourceText
 
@@ -55,6 +55,26 @@ def suppressions(source: SourceText) -> list[Suppression]:
     return found
 
 
+def malformed(source: SourceText) -> list[Suppression]:
+    """Comments addressed to primus-lint that it cannot read: each as a suppression of nothing, its text as the reason."""
+    if "primus-lint:" not in source.text.lower():
+        return []
+    import re
+
+    from primus_lint.source.comments import comments
+    from primus_lint.source.spans import SpanDoc
+
+    address = re.compile(r"#\s*primus-lint:\s*(.*)", re.IGNORECASE)
+    good = re.compile(r"#\s*primus-lint:\s*(?:(?:file-ignore|ignore)\[[^\]]*\]|target(?:[\s:]|$))")
+    found = []
+    for comment in comments(SpanDoc.parse(source)):
+        match = address.search(comment.text)
+        if match is not None and good.match(comment.text, match.start()) is None:
+            line, column = source.position(comment.span[0] + match.start())
+            found.append(Suppression((), match[1].strip(), source.path, line, column, line))
+    return found
+
+
 def suppress(findings: list[Finding], checked: Checked, settings: Settings | None) -> list[Finding]:
     """Mark what is suppressed; return findings about the suppressions themselves (unknown rule, unused)."""
     from primus_lint.rules.select import selected
@@ -65,6 +85,15 @@ def suppress(findings: list[Finding], checked: Checked, settings: Settings | Non
     for path, source in checked.document.sources.items():
         if path != checked.path:
             continue
+        own += [
+            _about(
+                "malformed-comment",
+                f"primus-lint cannot read {item.reason!r}, which does nothing: write ignore[rule-name] reason, "
+                "file-ignore[rule-name] reason or target gpu=NAME nodes=N",
+                item,
+            )
+            for item in malformed(source)
+        ]
         for item in suppressions(source):
             own += [
                 _about("unknown-rule-in-suppression", f"no rule is called {name!r}", item)
@@ -83,11 +112,23 @@ def suppress(findings: list[Finding], checked: Checked, settings: Settings | Non
 
 
 def _judged(code: str, checked: Checked, settings: Settings | None) -> bool:
-    """Whether this run says for sure that a rule is not broken: it is selected, and one file is enough to know."""
+    """Whether this run says for sure that a rule is not broken: it is selected, one file is enough to know, and what it
+    looks at was there."""
     from primus_lint.rules.select import selected
 
     rule = catalogue.by_code()[code]
-    return rule.from_one_file and selected(code, rule.name, rule.severity, checked.path, settings)
+    if not rule.from_one_file or not selected(code, rule.name, rule.severity, checked.path, settings):
+        return False
+    return all(_had_passes(rule, subject) for subject in checked.subjects)
+
+
+def _had_passes(rule: catalogue.Entry, subject: Subject) -> bool:
+    """Whether a rule about memory or time had its account or projection to judge by."""
+    if rule.module not in ("memory", "throughput", "derived"):
+        return True
+    if rule.module == "memory":
+        return None not in (subject.ledger, subject.accelerator, subject.target.world_size)
+    return subject.projection is not None
 
 
 def mark(findings: list[Finding], checked: Checked) -> set[Suppression]:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CLEAN = "configs/clean-llama3.1_8B.yaml"
 OOM = "configs/oom-llama3.1_70B.yaml"
 SLOW = "configs/slow-mixtral_8x7B.yaml"
@@ -51,3 +53,65 @@ def test_misspelt_overrides_are_told_once_and_renamed(repo: Path, lint: Any) -> 
     assert text[found["span"]["byte_start"] : found["span"]["byte_end"]] == b"overides"
     assert lint("fix", "--no-tune", *TARGET, CLEAN).exit_code == 0
     assert (repo / CLEAN).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[target]]\nfiles = "*"\ngpu = "mi300x"\n', "did you mean `targets`?"),
+        ('[[targets]]\nfiles = "*"\nnode = 1\n', "did you mean `nodes`?"),
+        ('framework-version = "zzz"\n', "`framework-version` wants a known version"),
+    ],
+)
+def test_settings_with_a_slip_cannot_be_used(repo: Path, lint: Any, text: str, said: str) -> None:
+    (repo / "primus-lint.toml").write_text(text)
+    result = lint(OOM)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("gpu=mi300x node=4", "did you mean nodes=?"),
+        ("gpu=mi300x nodes=two", "nodes wants a whole number above 0"),
+        ("gpu=mi300x nodes=0", "nodes wants a whole number above 0"),
+        ("gpu=mi300x nodes=1 foo=1", "there are gpu, nodes, world_size, gpus_per_node"),
+        ("gpu=", "gpu wants the name of a device"),
+    ],
+)
+def test_a_word_of_the_target_comment_that_says_nothing(repo: Path, lint: Any, words: str, said: str) -> None:
+    text = (repo / CLEAN).read_text()
+    (repo / CLEAN).write_text(f"# primus-lint: target {words}\n{text}")
+    result = lint("--isolated", "--output-format", "json", CLEAN)
+    assert result.exit_code == 1
+    [found] = [item for item in findings(result) if item["name"] == "target-comment"]
+    assert said in found["message"]
+    assert found["span"]["line"] == 1
+
+
+@pytest.mark.parametrize("comment", ["target gpu=mi300x, nodes=1", "target: gpu=mi300x nodes=1"])
+def test_commas_and_a_colon_are_fine_in_a_target_comment(repo: Path, lint: Any, comment: str) -> None:
+    (repo / OOM).write_text(f"# primus-lint: {comment}\n" + (repo / OOM).read_text())
+    result = lint("--isolated", "--output-format", "json", OOM)
+    assert {item["name"] for item in findings(result)} >= {"hbm-overflow"}
+    assert "target-comment" not in result.stdout
+
+
+def test_a_suppression_is_not_unused_where_its_rule_had_nothing_to_judge_by(repo: Path, lint: Any) -> None:
+    comment = "# primus-lint: file-ignore[slow-dispatcher, hbm-overflow] x\n"
+    (repo / CLEAN).write_text(comment + (repo / CLEAN).read_text())
+    assert "unused-suppression" not in lint("--isolated", CLEAN).stdout
+    assert "unused-suppression" in lint("--isolated", *TARGET, CLEAN).stdout
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["ignor[hbm-overflow] x", "ignore", "ignore [hbm-overflow] x", "Ignore[hbm-overflow] x", "ignore[hbm-overflow x"],
+)
+def test_comments_that_cannot_be_read_are_reported(repo: Path, lint: Any, comment: str) -> None:
+    (repo / CLEAN).write_text(f"# primus-lint: {comment}\n" + (repo / CLEAN).read_text())
+    result = lint("--output-format", "json", *TARGET, CLEAN)
+    [found] = [item for item in findings(result) if item["name"] == "malformed-comment"]
+    assert repr(comment) in found["message"]
+    assert found["span"]["line"] == 1
