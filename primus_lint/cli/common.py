@@ -57,7 +57,7 @@ def make_options(values: dict[str, Any]) -> Options:
         world_size=values.get("world_size"),
         gpus_per_node=values.get("gpus_per_node"),
         env=dict(pair(item, "--env") for item in values.get("env") or ()),
-        set_values=[pair(item, "--set") for item in values.get("set_values") or ()],
+        set_values=[set_pair(item) for item in values.get("set_values") or ()],
         model=values.get("model"),
         framework_version=version,
         primus_root=values.get("primus_root"),
@@ -89,6 +89,24 @@ def pair(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"{option} wants NAME=VALUE, not {text!r}")
+    return name, value
+
+
+def set_pair(text: str) -> tuple[str, str]:
+    """Key and value of `--set`. Raises UsageError for broken YAML, and for a key written as a path of the file."""
+    name, value = pair(text, "--set")
+    if name.startswith("modules."):
+        _, overrides, key = name.partition(".overrides.")
+        key = key if overrides else name.split(".", 2)[-1]
+        raise UsageError(f"--set {name}: keys are named as under `overrides`, without a path: --set {key}={value}")
+    if value.strip()[:1] in ("[", "{", '"', "'"):
+        import yaml
+
+        try:
+            yaml.safe_load(value)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            reason = getattr(error, "problem", None) or "it cannot be read"
+            raise UsageError(f"--set {text}: the value is no YAML: {reason}; put text in quotes") from None
     return name, value
 
 
@@ -202,8 +220,9 @@ def exit_code(checked: list[Checked], could_not: bool, fail_on: str) -> int:
     """0 clean, 1 findings at or above `fail_on`, 2 when something could not be checked; 2 wins."""
     if could_not or any(item.unreadable for item in checked):
         return 2
-    levels = {"error": ("error",), "warning": ("error", "warning"), "info": ("error", "warning", "info"), "never": ()}
+    from primus_lint.report.bundle import FAILING
+
     for item in checked:
-        if any(finding.severity in levels[fail_on] for finding in item.findings if finding.suppressed is None):
+        if any(finding.severity in FAILING[fail_on] for finding in item.findings if finding.suppressed is None):
             return 1
     return 0

@@ -92,7 +92,7 @@ CHECK = (
     Option("--statistics", "statistics", "flag", "Count findings by rule instead of showing them."),
     Option("--timing", "timing", "flag", "Print the time that every stage and rule took."),
     Option("--no-group", "no_group", "flag", "Show findings of one cause in every file that has it."),
-    Option("--baseline", "baseline", "optional", f"Accept what this file lists [{BASELINE}].", "FILE"),
+    Option("--baseline", "baseline", "optional", f"Accept what this file lists [{BASELINE}].", "[=FILE]"),
     Option("--update-baseline", "update_baseline", "flag", "Write it; one that exists only loses entries."),
     Option("--no-ignores", "no_ignores", "flag", "Show what comments in files suppress (for gates)."),
     Option("--add-ignores", "add_ignores", "text", "Write a suppression with this reason at every finding.", "REASON"),

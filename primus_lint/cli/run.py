@@ -29,6 +29,7 @@ def run_check(files: tuple[str, ...], values: dict[str, Any]) -> int:
 
         clock = Clock()
     options = common.make_options(values)
+    _check_baseline_words(files, values)
     report = Report([], common.repository_root(os.getcwd()))
     if values.get("base"):
         from primus_lint.report.base import comparing
@@ -49,10 +50,20 @@ def run_check(files: tuple[str, ...], values: dict[str, Any]) -> int:
 
         for line in add_ignores(report, str(values["add_ignores"])):
             say(line)
+    report.fail_on = fail_on(report.checked, values)
     write_reports(report, values)
     if clock is not None:
         clock.write(sys.stderr)
-    return common.exit_code(report.checked, could_not, fail_on(report.checked, values))
+    return common.exit_code(report.checked, could_not, report.fail_on)
+
+
+def _check_baseline_words(files: tuple[str, ...], values: dict[str, Any]) -> None:
+    """`--baseline FILE` without `=` would lint the baseline and accept another one. Raises UsageError."""
+    from primus_lint.cli.options import BASELINE
+
+    wrong = next((name for name in files if name.endswith(".json")), None)
+    if wrong is not None and values.get("baseline") == BASELINE:
+        raise UsageError(f"--baseline takes its file after an equals sign: --baseline={wrong}")
 
 
 def accept_baseline(report: Report, values: dict[str, Any]) -> bool:

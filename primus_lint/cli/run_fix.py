@@ -72,11 +72,12 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
 
 def write_fix_reports(results: list[FixResult], values: dict[str, Any]) -> None:
     """The requested formats: the files as they are now, the diffs, and the recipes that the search weighed."""
-    from primus_lint.cli.run import write_reports
+    from primus_lint.cli.run import fail_on, write_reports
     from primus_lint.report.bundle import Report
     from primus_lint.source.diff import unified_diff
 
     report = Report([result.after for result in results], common.repository_root(os.getcwd()))
+    report.fail_on = fail_on(report.checked, values)
     for result in results:
         old, path = result.before.document.source, result.after.path
         if old is not None and result.changed:

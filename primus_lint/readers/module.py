@@ -33,9 +33,21 @@ def resolve_module(
     if type(framework) is not Value or not isinstance(framework.value, str):
         found.problem(framework or node, "missing-framework", f"module `{name}` has no `framework`", True)
         return None
+    if "config" in node and not any(store.names(f"{folder}/{framework.value}") for folder, _ in _KINDS.values()):
+        found.problem(framework, "preset-missing", _no_framework(framework.value, store), True)
+        return None
     if model is not None and "config" in node:
         node = _with_model(node, model, framework.value, store)
     return found.section(node, framework.value, cli)
+
+
+def _no_framework(name: str, store: Store) -> str:
+    from difflib import get_close_matches
+
+    known = sorted({preset.partition("/")[0] for preset in store.names("modules") if "/" in preset})
+    near = get_close_matches(name.lower(), known, 1, 0.6)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known) or 'none'}"
+    return f"no presets for framework {name} in {store.description}; {hint}"
 
 
 def _with_model(node: Branch, model: str, framework: str, store: Store) -> Branch:

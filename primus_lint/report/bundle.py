@@ -28,6 +28,15 @@ class Tuned:
         self.changes = changes
 
 
+# --fail-on -> the severities that fail a run.
+FAILING: dict[str, tuple[str, ...]] = {
+    "error": ("error",),
+    "warning": ("error", "warning"),
+    "info": ("error", "warning", "info"),
+    "never": (),
+}
+
+
 class Report:
     """The checked files of one run, and what was compared with them.
 
@@ -35,12 +44,15 @@ class Report:
     that `--base` found changed, `diffs` what `--fix` did: path as checked -> unified diff.
     """
 
-    __slots__ = ("_groups", "base", "baseline", "checked", "comparisons", "diffs", "grouping", "root", "tuned")
+    __slots__ = (
+        "_groups", "base", "baseline", "checked", "comparisons", "diffs", "fail_on", "grouping", "root", "tuned",
+    )  # fmt: skip
 
     def __init__(self, checked: list[Checked], root: str) -> None:
         self.checked = checked
         self.root = root
         self.grouping = True
+        self.fail_on = "error"  # the lowest severity that fails the run, or "never"
         self.base: str | None = None  # the revision of --base
         self.comparisons: list[Comparison] = []
         self.baseline: Used | None = None

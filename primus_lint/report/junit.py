@@ -1,4 +1,5 @@
-"""JUnit XML: one test suite a file; a finding is a failed test case, a suppressed one a skipped one.
+"""JUnit XML: one test suite a file; a finding at or above the level that fails the run (`Report.fail_on`) is a failed
+test case, one below it a passed one that says so on its system-out, a suppressed one a skipped one.
 
 What keeps a file from being read is an `error`; a file without findings is one passed test case.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
+from primus_lint.report.bundle import FAILING
 from primus_lint.report.places import relative
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 def write(out: TextIO, report: Report) -> None:
     out.write('<?xml version="1.0" encoding="utf-8"?>\n')
-    suites = [(checked, _cases(checked, report.root)) for checked in report.checked]
+    suites = [(checked, _cases(checked, report)) for checked in report.checked]
     every = [case for _, cases in suites for case in cases]
     out.write(f'<testsuites name="primus-lint" {_counts(every)}>\n')
     for checked, cases in suites:
@@ -36,16 +38,16 @@ def _counts(cases: list[tuple[str, str]]) -> str:
     )
 
 
-def _cases(checked: Checked, root: str) -> list[tuple[str, str]]:
+def _cases(checked: Checked, report: Report) -> list[tuple[str, str]]:
     """(kind, XML) of every test case of a file."""
-    path = relative(checked.path, root)
-    cases = [_case(finding, checked, path) for finding in checked.findings]
+    path = relative(checked.path, report.root)
+    cases = [_case(finding, checked, path, FAILING[report.fail_on]) for finding in checked.findings]
     if not cases:
         cases.append(("passed", f'  <testcase classname="{_attribute(path)}" name="primus-lint"/>\n'))
     return cases
 
 
-def _case(finding: Finding, checked: Checked, path: str) -> tuple[str, str]:
+def _case(finding: Finding, checked: Checked, path: str, failing: tuple[str, ...]) -> tuple[str, str]:
     place = finding.place
     where = f"{place.line}:{place.column}" if place is not None and place.path == checked.path else "1:1"
     head = f'  <testcase classname="{_attribute(path)}" name="{_attribute(f"{finding.name} at {where}")}">\n'
@@ -54,6 +56,8 @@ def _case(finding: Finding, checked: Checked, path: str) -> tuple[str, str]:
     kind = "error" if checked.unreadable and finding.severity == "error" else "failure"
     lines = [f"{path}:{where}: {finding.severity}[{finding.name}] {finding.message} ({finding.code})", *finding.notes]
     lines += [f"fix ({fix.safety}): {fix.title}" for fix in finding.fixes]
+    if kind == "failure" and finding.severity not in failing:
+        return "passed", f"{head}   <system-out>{_escaped(chr(10).join(lines))}</system-out>\n  </testcase>\n"
     return kind, (
         f'{head}   <{kind} type="{finding.severity}" message="{_attribute(finding.message)}">'
         f"{_escaped(chr(10).join(lines))}</{kind}>\n  </testcase>\n"

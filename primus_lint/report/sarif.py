@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, TextIO
 
 from primus_lint import __version__
@@ -78,7 +79,7 @@ def rule_data(code: str, report: Report) -> dict[str, Any]:
     what, why = " ".join(rule["what"].split()), " ".join(rule["why"].split())
     markdown = f"**{what}**\n\n{why}\n"
     for fix in rule["fix"]:
-        markdown += f"\n- fix ({fix['safety']}): {fix['title']}"
+        markdown += f"\n- fix ({fix['safety']}): {worded(fix['title'])}"
     if rule.get("see"):
         markdown += "\n\nSee " + ", ".join(f"`{item}`" for item in rule["see"])
     return {
@@ -90,6 +91,11 @@ def rule_data(code: str, report: Report) -> dict[str, Any]:
         "defaultConfiguration": {"level": LEVELS[rule["severity"]]},
         "properties": {"precision": PRECISION[rule["confidence"]], "tags": ["training-recipe", *rule["catalogue"]]},
     }
+
+
+def worded(template: str) -> str:
+    """A title without the expressions in its braces: a name alone stays, anything longer is a value computed for the recipe."""
+    return re.sub(r"\{([^{}]*)\}", lambda match: f"`{match[1]}`" if match[1].isidentifier() else "…", template)
 
 
 PRECISION = {"certain": "very-high", "derived": "high", "estimate": "medium"}  # GitHub's words

@@ -90,8 +90,14 @@ def read(path: str) -> dict[Entry, int]:
         raise BaselineError(f"{path}: there is no baseline yet; --update-baseline writes one") from None
     except OSError as error:
         raise BaselineError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BaselineError(f"{path}: not a baseline of primus-lint: {error!r}") from None
+    except json.JSONDecodeError as error:
+        raise BaselineError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        message = (
+            f'{path}: not a baseline of primus-lint: it wants {{"version": {VERSION}, "files": {{FILE: [entries with rule, '
+            "key, value and count]}}; delete it and write it anew with --update-baseline"
+        )
+        raise BaselineError(message) from None
 
 
 def write(path: str, entries: dict[Entry, int]) -> None:

@@ -30,6 +30,10 @@ def locate(finding: Finding, subject: Subject) -> None:
             finding.place = place_of(origin, labels.get(primary, ""))
             finding.key_path = origin.key_path
             shown.add(primary)
+        elif (given := _command_line(keys, section)) is not None:
+            key, raw = given
+            finding.place = _overridden(key, document, section)._replace(message=f"the command line sets {key}={raw}")
+            finding.key_path = (*section.node_path, key)
         else:
             inherited = any(origin.layer == "extends" for key in keys if (origin := section.origin(key)) is not None)
             finding.place = (parent_line(document) if inherited else None) or preset_line(document, section)
@@ -49,6 +53,22 @@ def locate(finding: Finding, subject: Subject) -> None:
             related.append(place_of(origin, text))
             shown.add(key)
     finding.related = tuple(related[:4])
+
+
+def _command_line(keys: list[str], section: Section) -> tuple[str, str] | None:
+    """The first key that the command line sets, and what it sets it to."""
+    for key in keys:
+        origin = section.origin(key)
+        if origin is not None and origin.layer == "cli":
+            return key, str(origin.value if origin.raw is None else origin.raw)
+    return None
+
+
+def _overridden(key: str, document: ResolvedDocument, section: Section) -> Place:
+    """The line of the file whose value the command line replaces; else the line that names the presets."""
+    own = (origin for origin in section.values[key].origins if here(origin, document) is not None)
+    origin = next(own, None)
+    return preset_line(document, section) if origin is None else place_of(origin)
 
 
 def _says_nothing(origin: Origin, label: str | None) -> bool:

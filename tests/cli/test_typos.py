@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -115,3 +116,81 @@ def test_comments_that_cannot_be_read_are_reported(repo: Path, lint: Any, commen
     [found] = [item for item in findings(result) if item["name"] == "malformed-comment"]
     assert repr(comment) in found["message"]
     assert found["span"]["line"] == 1
+
+
+def test_a_baseline_after_a_blank_is_refused(repo: Path, lint: Any) -> None:
+    assert "--baseline [=FILE]" in lint("check", "--help").output
+    result = lint("--baseline", "accepted.json", *TARGET, CLEAN)
+    assert result.exit_code == 2
+    assert "--baseline=accepted.json" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"version": 1, "entries": [{"x": 1}]}', "not a baseline of primus-lint: it wants"),
+        ('{"version": 1, "files": {"a.yaml": [{"x": 1}]}}', "not a baseline of primus-lint: it wants"),
+        ('{"version": 1,\n oops}', "accepted.json:2:2: not JSON"),
+    ],
+)
+def test_a_broken_baseline_is_said_in_words(repo: Path, lint: Any, text: str, said: str) -> None:
+    (repo / "accepted.json").write_text(text)
+    result = lint("--baseline=accepted.json", *TARGET, CLEAN)
+    assert result.exit_code == 2
+    assert said in result.output
+    assert "Error(" not in result.output
+
+
+def test_a_wrong_value_of_the_command_line_is_not_blamed_on_a_preset(repo: Path, lint: Any) -> None:
+    result = lint("--set", "micro_batch_size=abc", *TARGET, CLEAN)
+    assert result.exit_code == 1
+    assert "the command line sets micro_batch_size=abc" in result.stdout
+    first = result.stdout.partition("\n\n")[0]
+    assert "nothing in the file sets it" not in first
+    [line] = [n for n, text in enumerate((repo / CLEAN).read_text().splitlines(), 1) if "micro_batch_size" in text]
+    assert f"{CLEAN}:{line}:" in first
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("a.b.c=[1", "the value is no YAML"),
+        ("modules.pre_trainer.overrides.micro_batch_size=1", "--set micro_batch_size=1"),
+        ("modules.pre_trainer.micro_batch_size=1", "--set micro_batch_size=1"),
+    ],
+)
+def test_a_set_that_cannot_be_applied_is_refused(repo: Path, lint: Any, pair: str, said: str) -> None:
+    result = lint("--set", pair, *TARGET, CLEAN)
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())
+
+
+def test_a_misspelt_framework_is_one_error_at_its_line(repo: Path, lint: Any) -> None:
+    edit(repo / CLEAN, "framework: megatron", "framework: megatorn")
+    result = lint("--output-format", "json", *TARGET, CLEAN)
+    assert result.exit_code == 2
+    [found] = findings(result)
+    assert "did you mean megatron?" in found["message"]
+    text = (repo / CLEAN).read_bytes()
+    assert text[found["span"]["byte_start"] : found["span"]["byte_end"]] == b"megatorn"
+
+
+def test_junit_fails_what_fails_the_run(repo: Path, lint: Any) -> None:
+    words = ("--output-format", "junit", *TARGET, SLOW)
+    assert lint(*words).exit_code == 0
+    kind = ElementTree.fromstring(lint(*words).stdout)
+    assert kind.get("failures") == "0" and kind.findall(".//system-out")
+    strict = lint("--fail-on", "info", *words)
+    assert strict.exit_code == 1
+    assert ElementTree.fromstring(strict.stdout).get("failures") == kind.get("tests")
+
+
+def test_sarif_help_has_no_templates(repo: Path, lint: Any) -> None:
+    from primus_lint.report.sarif import rule_data
+    from primus_lint.rules.catalogue import documents
+
+    titles = [fix["title"] for rule in documents().values() for fix in rule["fix"]]
+    assert any("{" in title for title in titles)
+    for code in documents():
+        lines = rule_data(code, None)["help"]["markdown"].splitlines()  # type: ignore[arg-type]
+        assert not [line for line in lines if line.startswith("- fix") and "{" in line]

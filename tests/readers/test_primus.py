@@ -220,7 +220,8 @@ def test_a_preset_of_another_framework_is_within_bounds(resolve: Resolve, checko
 
 def test_unknown_framework(resolve: Resolve) -> None:
     document = resolve(HEAD + MODULE.replace("megatron", "megatronn"))
-    assert codes(document) == ["preset-missing", "preset-missing"]
+    problem = only(document, "preset-missing")
+    assert at(document, problem) == "megatronn" and problem.message.endswith("did you mean megatron?")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_gitlab_fingerprints_differ_where_rule_and_key_agree(repo: Path, lint: A
             "lr: 3.0e-4", "lr: 3.0e-4 # primus-lint: ignore[hbm-tight] no\n      # primus-lint: ignore[hbm-tight] no"
         )
     )  # fmt: skip
-    issues = json.loads(lint("--output-format", "gitlab", "twice.yaml").stdout)
+    issues = json.loads(lint("--output-format", "gitlab", "--gpu", "mi300x", "--nodes", "1", "twice.yaml").stdout)
     unused = [issue["fingerprint"] for issue in issues if issue["check_name"] == "unused-suppression"]
     assert len(unused) == len(set(unused)) == 2
 
