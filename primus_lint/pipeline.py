@@ -201,7 +201,20 @@ class Subject:
     def _uncomputable(self) -> str:
         """Why neither memory nor time of a known framework can be computed."""
         broken = [finding.name for finding in self.conditions if _leaves_no_account(finding)]
-        return f"the recipe is illegal: {', '.join(dict.fromkeys(broken))}" if broken else "the recipe is incomplete"
+        if broken:
+            return f"the recipe is illegal: {', '.join(dict.fromkeys(broken))}"
+        return f"the recipe is incomplete: {self.incomplete}"
+
+    @property
+    def incomplete(self) -> str:
+        """What keeps a recipe of Megatron from being calculated with; "" when it can be, or when that is not known."""
+        if self.section.framework != "megatron" or self.run is not None:
+            return ""
+        from primus_lint.lower.megatron.kinds import unusable
+
+        keys = unusable(self.lowered.namespace)
+        said = [f"{key} is {'not given' if value is None else repr(value)}" for key, value in keys.items()]
+        return ", ".join(said) or "its sizes cannot be calculated with"
 
     @property
     def no_memory(self) -> tuple[str, ...]:
@@ -278,7 +291,7 @@ class Subject:
         if self.framework == "megatron_bridge":
             own = () if self.grid_known else ("megatron_bridge: the degrees that the recipe sets itself",)
             return (*own, "megatron_bridge: memory and time")
-        return tuple(self.run.not_modelled) if self.run is not None else ("the recipe is incomplete",)
+        return tuple(self.run.not_modelled) if self.run is not None else (self._uncomputable(),)
 
     @cached_property
     def projection(self) -> Projection | None:

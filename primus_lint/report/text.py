@@ -182,7 +182,7 @@ def subject_lines(subject: Subject) -> list[str]:
     if not subject.modelled:
         return list(subject.not_modelled)
     if subject.section.framework == "megatron" and subject.run is None:
-        return ["no memory or time: the recipe is incomplete"]
+        return [f"no memory or time: the recipe is incomplete: {subject.incomplete}"]
     parts = []
     said: tuple[str, ...] = ()
     if subject.target.world_size is None:

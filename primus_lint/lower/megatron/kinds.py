@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from primus_lint.lower.megatron.namespace import WRONG_KIND
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from primus_lint.lower.megatron.namespace import Namespace
 
 # Sizes without which there is no recipe: positive whole numbers (or arrays of them).
@@ -43,16 +47,28 @@ LARGEST = 1 << 40  # nothing that is trained is larger; larger numbers only cost
 
 
 def calculable(v: Namespace) -> bool:
-    """Whether a typed recipe can be built. Raises KeyError or TypeError when a size is missing altogether."""
-    if any(not _is_whole(v[name]) or (isinstance(v[name], int) and not 0 < v[name] < LARGEST) for name in SIZES):
-        return False
-    if any(v.get(name) is not None and not _is_whole(v[name]) for name in WHOLE):
-        return False
-    if any(v.get(name) is not None and not _is_number(v[name]) for name in NUMBERS):
-        return False
-    if any(v.get(name) is not None and not isinstance(v[name], str) for name in TEXTS):
-        return False
-    return all(v.get(name) in (None, "fp32", "fp16", "bf16", "fp8") for name in DTYPES)
+    """Whether a typed recipe can be built."""
+    return not any(True for _ in _unusable(v))
+
+
+def unusable(v: Namespace) -> dict[str, Any]:
+    """Key -> value of what no typed recipe can be built from; None where a needed size is not given."""
+    return {v.keys_of.get(name, (name,))[0]: value for name, value in _unusable(v)}
+
+
+def _unusable(v: Namespace) -> Iterator[tuple[str, Any]]:
+    for name in SIZES:
+        try:
+            value = v[name]
+        except WRONG_KIND:  # derived from another that is not usable
+            value = None
+        if not _is_whole(value) or (isinstance(value, int) and not 0 < value < LARGEST):
+            yield name, value
+    for names, usable in ((WHOLE, _is_whole), (NUMBERS, _is_number), (TEXTS, _is_text), (DTYPES, _is_dtype)):
+        for name in names:
+            value = v.get(name)
+            if value is not None and not usable(value):
+                yield name, value
 
 
 def _is_whole(value: Any) -> bool:
@@ -61,3 +77,11 @@ def _is_whole(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return (isinstance(value, (int, float)) and abs(value) < LARGEST) or hasattr(value, "dtype")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_dtype(value: Any) -> bool:
+    return value in ("fp32", "fp16", "bf16", "fp8")

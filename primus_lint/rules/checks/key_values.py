@@ -75,6 +75,15 @@ def wrong_type(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             yield say(rule, subject, f"{key} {problem}", (key,), fixes=fixes)
 
 
+def unusable(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """What leaves neither memory nor time, where no error says why."""
+    from primus_lint.lower.megatron.kinds import unusable as found
+
+    if subject.run is None and not any(finding.severity == "error" for finding in subject.conditions):
+        keys = tuple(found(subject.lowered.namespace))
+        yield say(rule, subject, f"neither memory nor time can be computed: {subject.incomplete}", keys)
+
+
 def int_for_bool(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """0 and 1 where true and false are meant: they work."""
     found = [
