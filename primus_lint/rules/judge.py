@@ -56,13 +56,24 @@ def _order(finding: Finding) -> tuple[int, int, int, str]:
 
 
 def _told(finding: Finding, findings: list[Finding]) -> bool:
-    """Whether another finding says the same of a key of this one: its rule is in the rule's `told_by`."""
-    rule = catalogue.facts().get(finding.code)
-    tellers = (rule.get("told_by") if rule else None) or ()
+    """Whether another finding says the same of a key of this one: its rule is in the rule's `told_by`, or it says that
+    the number which this one calculates with is none (2.5 micro batches)."""
+    rule = catalogue.facts().get(finding.code) or {}
+    tellers = rule.get("told_by") or ()
+    calculates = bool(rule.get("names")) and finding.section is not None
     return any(
-        other.code in tellers and other.section is finding.section and set(other.keys) & set(finding.keys)
+        other.section is finding.section
+        and set(other.keys) & set(finding.keys)
+        and (other.code in tellers or (calculates and _no_such_number(other)))
         for other in findings
     )
+
+
+def _no_such_number(finding: Finding) -> bool:
+    """Whether a finding refuses a number for its type."""
+    if finding.code != "K142" or finding.section is None:
+        return False
+    return any(isinstance(finding.section.get(key), float) for key in finding.keys)
 
 
 def settle(checked: Checked, finding: Finding) -> None:

@@ -198,6 +198,8 @@ def _problem(subject: Subject, key: str, value: Value) -> str:
             return f"is {shown(item)!r}, no whole number"
     elif isinstance(item, str) and not _is_number(item):
         return f"is {shown(item)!r}, no number"
+    elif item != item:  # YAML's .nan
+        return "is nan, which is no number"
     return ""
 
 
