@@ -1,0 +1,61 @@
+"""One wrong value is one finding, at its key; and no recipe that nothing can be computed from looks clean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from primus_lint.pipeline import Options, check_source
+from primus_lint.source.text import SourceText
+
+CLEAN = Path(__file__).resolve().parents[2] / "examples" / "configs" / "clean-llama3.1_8B.yaml"
+
+
+def found(key: str, value: str) -> list[tuple[str, str]]:
+    """Code and key of the findings of the clean recipe with one key changed."""
+    lines = [line for line in CLEAN.read_text().splitlines() if not line.strip().startswith(f"{key}:")]
+    place = next(number for number, line in enumerate(lines) if line.strip() == "overrides:")
+    lines.insert(place + 1, f"      {key}: {value}")
+    source = SourceText.from_text(str(CLEAN), "\n".join(lines) + "\n")
+    checked = check_source(source, Options(gpu="mi300x", nodes=1))
+    return [(finding.code, finding.keys[0]) for finding in checked.findings]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("tensor_model_parallel_size", "0", "P125"),
+        ("tensor_model_parallel_size", "-1", "P125"),
+        ("global_batch_size", "0", "B102"),
+        ("global_batch_size", "-8", "B102"),
+        ("micro_batch_size", "2.5", "K142"),
+        ("seq_length", ".inf", "K142"),
+        ("lr", ".nan", "K142"),
+        ("lr", ".inf", "B313"),
+        ("num_layers", "0", "L130"),
+        ("hidden_size", "0", "P127"),
+        ("hidden_size", "-4096", "P129"),
+        ("num_attention_heads", "-8", "P130"),
+        ("make_vocab_size_divisible_by", "-3", "K145"),
+    ],
+)
+def test_one_cause_is_said_once(key: str, value: str, code: str) -> None:
+    assert found(key, value) == [(code, key)]
+
+
+def test_an_unknown_position_embedding_is_said_once() -> None:
+    assert [code for code, _ in found("position_embedding_type", "ropee")] == ["P236"]
+
+
+@pytest.mark.parametrize("value", ["-1", "0", "99999999999999999999", "1.5"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "kv_channels", "ffn_hidden_size",
+        "seq_length", "micro_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
+        "context_parallel_size", "make_vocab_size_divisible_by",
+    ],
+)  # fmt: skip
+def test_no_unusable_size_looks_clean(key: str, value: str) -> None:
+    assert found(key, value)
