@@ -163,7 +163,9 @@ def _compare(before: Subject, after: Subject) -> None:
             continue
         capacity = subject.accelerator.visible_hbm_bytes if subject.accelerator else None
         ranks = ", ".join(
-            f"rank {rank.pp_rank} {gib(rank.device_high_bytes)}{' OVER' if capacity and rank.device_low_bytes > capacity else ''}"
+            f"rank {rank.pp_rank}{f' ({rank.dp} data-parallel rank)' if rank.dp != 'all' else ''} "
+            f"{gib(rank.device_low_bytes)} to {gib(rank.device_high_bytes)}"
+            f"{' OVER' if capacity and rank.device_low_bytes > capacity else ''}"
             for rank in ledger.ranks
         )
         speed = "" if projection is None else f"; {projection.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"

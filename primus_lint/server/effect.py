@@ -27,7 +27,8 @@ class Effect(NamedTuple):
 
     label: str
     problem: str
-    peak_bytes: int | None  # of the worst rank, the high end of its band
+    low_bytes: int | None  # of the worst rank, the low end of its band
+    peak_bytes: int | None  # the high end
     capacity_bytes: int | None
     fits: bool | None
     tokens_per_s_per_gpu: float | None
@@ -39,11 +40,11 @@ class Effect(NamedTuple):
 
     def memory(self) -> str:
         """Memory for people, "" when unknown."""
-        if self.peak_bytes is None:
+        if self.peak_bytes is None or self.low_bytes is None:
             return ""
         over = {True: "", False: ", does not fit", None: ", may not fit"}[self.fits] if self.capacity_bytes else ""
         room = f" of {gib(self.capacity_bytes)}" if self.capacity_bytes else ""
-        return f"{gib(self.peak_bytes)}{room}{over}"
+        return f"{gib(self.low_bytes)} to {gib(self.peak_bytes)}{room}{over}"
 
     def speed(self) -> str:
         """Speed for people, "" when unknown or when the recipe does not run."""
@@ -62,12 +63,13 @@ def now(subject: Subject, label: str = "") -> Effect:
     """The recipe as it stands."""
     errors = [finding for finding in subject.conditions if finding.severity == "error"]
     if errors:
-        return Effect(label, errors[0].message, None, None, None, None)
+        return Effect(label, errors[0].message, None, None, None, None, None)
     ledger, projection, device = subject.ledger, subject.projection, subject.accelerator
     capacity = None if device is None else device.visible_hbm_bytes
     return Effect(
         label,
         "",
+        None if ledger is None else int(ledger.worst_rank.device_low_bytes),
         None if ledger is None else int(ledger.worst_rank.device_high_bytes),
         capacity,
         None if ledger is None or capacity is None else ledger.fits(capacity),

@@ -143,13 +143,14 @@ def section_data(
     from primus_lint.tune.search import unrelated_errors
 
     subject, found = proposal.subject, proposal.result
+    own = as_it_was(subject, result)
     assumed, run = subject.target, subject.run if subject.modelled else None
     data: dict[str, Any] = {
         "section": subject.section.name,
         "target": {"gpu": assumed.gpu, "world_size": assumed.world_size, "gpus_per_node": assumed.gpus_per_node},
         "broken": proposal.broken,
         "reason": proposal.reason,
-        "before": figures(subject, price),
+        "before": figures(own, price),
         "after": None,
         "changes": {},
         "safety": None,
@@ -173,23 +174,34 @@ def section_data(
     data["changes"] = winner.changes
     data["safety"] = safety.class_of_all(winner.changes.items(), given, run.model)
     data["written"] = written is not None
-    data["gain"] = gain_of(subject, winner)
-    data["best"] = point(subject, found.best[0])  # the optimum itself, where the written one has fewer changes
+    data["gain"] = gain_over(own, winner)
+    data["best"] = point(own, found.best[0])  # the optimum itself, where the written one has fewer changes
     neighbours = sensitivity(subject, winner, found)
     data["neighbours"] = [neighbour._asdict() for neighbour in neighbours]
     data["basin"] = shape_of(neighbours)
     data["front"] = [
-        {**point(subject, each), "against_winner": against(given, winner, each)}
+        {**point(own, each), "against_winner": against(given, winner, each)}
         for each in front(subject, found, unrelated_errors(subject))
     ]
     data["alternatives"] = [
-        {**point(subject, each), "against_winner": against(given, winner, each)}
+        {**point(own, each), "against_winner": against(given, winner, each)}
         for each in found.best
         if each.changes != winner.changes and each.iteration_s <= found.best[0].iteration_s * CLOSE_BY
     ]
     if what_if_unsafe and not how.unsafe:
         data["unsafe"] = unsafe_potential(subject, winner, found, how)
     return data
+
+
+def as_it_was(subject: Subject, result: FixResult) -> Subject:
+    """The section of a repaired file as the file was, before repairs too."""
+    return next((each for each in result.before.subjects if each.section.name == subject.section.name), subject)
+
+
+def gain_over(own: Subject, candidate: Candidate) -> float | None:
+    """Share of tokens/s that a candidate gains; None over a recipe that does not start or does not fit."""
+    starts = all(finding.severity != "error" for finding in own.conditions)
+    return gain_of(own, candidate) if starts else None
 
 
 def against(given: Mapping[str, Any], winner: Candidate, other: Candidate) -> dict[str, Any]:
@@ -265,5 +277,5 @@ def point(subject: Subject, candidate: Candidate) -> dict[str, Any]:
         "iteration_s": candidate.iteration_s,
         "tokens_per_s_per_gpu": float(candidate.projection.tokens_per_s_per_gpu),
         "peak_bytes": candidate.peak_bytes,
-        "gain": gain_of(subject, candidate),
+        "gain": gain_over(subject, candidate),
     }

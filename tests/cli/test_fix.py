@@ -184,3 +184,15 @@ def test_a_read_only_file_is_left_and_the_others_are_written(repo: Path, lint: A
     result = lint("--fix", "configs/oom-llama3.1_70B.yaml", "configs/z-oom.yaml")
     assert result.exit_code == 2 and "read-only: nothing written" in result.output
     assert path.read_text() == before and other.read_text() != before
+
+
+def test_memory_that_does_not_fit_is_told_with_both_ends_everywhere(repo: Path, lint: Any) -> None:
+    data = json.loads(lint("--output-format", "json", OOM).stdout)
+    worst = max(data["files"][0]["memory"]["ranks"], key=lambda rank: rank["device_high_bytes"])
+    low, high = (f"{worst[name] / 2**30:,.1f} GiB" for name in ("device_low_bytes", "device_high_bytes"))
+    finding = next(each for each in data["findings"] if each["name"] == "hbm-overflow")
+    assert f"needs {low} to {high}" in finding["message"]
+    shown = lint("--fix", "--diff", "--no-tune", OOM).stderr
+    assert f"before: rank 0 {low} to {high} OVER" in shown
+    largest = next(line for line in lint(OOM).stdout.splitlines() if "(largest: " in line)
+    assert "allocator" not in largest  # it is no part of the sum that the line explains

@@ -144,3 +144,11 @@ def test_a_loaded_checkpoint_is_spoken_of(repo: Path, lint: Any) -> None:
     (repo / "loads.yaml").write_text(text)
     result = lint("tune", "--gpu", "mi300x", "--nodes", "2", *NARROW, "loads.yaml")
     assert "the checkpoint /ckpt still opens" in result.stderr
+
+
+def test_before_is_the_file_as_it_was_not_the_repaired_one(repo: Path, lint: Any) -> None:
+    """SLOW recomputes without need, which a rule repairs before the search."""
+    section = outcome(lint, *NARROW, SLOW)["sections"][0]
+    checked = json.loads(lint("--output-format", "json", SLOW).stdout)["files"][0]
+    assert section["before"]["tokens_per_s_per_gpu"] == pytest.approx(checked["projection"]["tokens_per_s_per_gpu"])
+    assert section["before"]["bottlenecks_s"]["recompute"] > 0 and section["gain"] > 0.2

@@ -53,8 +53,9 @@ def hbm_overflow(subject: Subject, accelerator: Accelerator, rule: dict[str, Any
         return
     rank = max(ledger.ranks, key=lambda rank: rank.device_low_bytes)
     message = (
-        f"{where(rank, ledger)} needs {gib(rank.device_low_bytes)}, {accelerator.label} shows "
-        f"{gib(accelerator.visible_hbm_bytes)}: out of memory by {gib(rank.device_low_bytes - accelerator.visible_hbm_bytes)}"
+        f"{where(rank, ledger)} needs {gib(rank.device_low_bytes)} to {gib(rank.device_high_bytes)}, {accelerator.label} shows "
+        f"{gib(accelerator.visible_hbm_bytes)}: out of memory by at least "
+        f"{gib(rank.device_low_bytes - accelerator.visible_hbm_bytes)}"
     )
     yield _finding(subject, rule, message, rank)
 
@@ -152,7 +153,9 @@ def itemised(rank: RankMemory) -> str:
         if total:
             parts.append(f"{GROUP_WORDS[group]} {gib(total)}")
     less = [(name, item.bytes) for name, item in rank.device_items.items() if item.bytes < 0]
-    items = sorted(rank.device_items.items(), key=lambda pair: -pair[1].bytes)
+    # what the allocator reserves beyond the peak is in the high end of the band alone
+    kept = [(name, item) for name, item in rank.device_items.items() if item.group in GROUP_WORDS]
+    items = sorted(kept, key=lambda pair: -pair[1].bytes)
     shown = ", ".join(f"{name} {gib(item.bytes)}" for name, item in items[:5] if item.bytes)
     parts += [f"less {name} {gib(-size)}" for name, size in less]
     return f"ledger: {'; '.join(parts)} (largest: {shown})"
