@@ -152,3 +152,19 @@ def test_before_is_the_file_as_it_was_not_the_repaired_one(repo: Path, lint: Any
     checked = json.loads(lint("--output-format", "json", SLOW).stdout)["files"][0]
     assert section["before"]["tokens_per_s_per_gpu"] == pytest.approx(checked["time"]["tokens_per_s_per_gpu"])
     assert section["before"]["bottlenecks_s"]["recompute"] > 0 and section["gain"] > 0.2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--limit", "foo=1"), "names foo"),
+        (("--keep", "micro_bach_size"), "near: micro_batch_size"),
+        (("--limit", "micro_batch_size=a"), "whole numbers"),
+        (("--min-gain", "-5"), "0 or more"),
+        (("--min-headroom", "200"), "below 100"),
+    ],
+)
+def test_nonsense_is_refused_before_the_search(repo: Path, lint: Any, words: tuple[str, ...], said: str) -> None:
+    for command in ("tune", "--fix"):
+        result = lint(command, *words, CLEAN)
+        assert result.exit_code == 2 and said in " ".join(result.stderr.split())
