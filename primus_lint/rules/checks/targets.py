@@ -33,8 +33,6 @@ def device(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
 
 def comment(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Words of a target comment that say nothing about the target."""
-    from difflib import get_close_matches
-
     from primus_lint.settings import target_words
 
     source = subject.document.source
@@ -43,6 +41,8 @@ def comment(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     for key, word, span in target_words(source.text):
         if key is not None:
             continue
+        from difflib import get_close_matches
+
         name, _, value = word.partition("=")
         name = name.replace("-", "_")
         near = get_close_matches(name, TARGET_KEYS, 1, 0.6)
