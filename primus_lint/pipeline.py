@@ -36,6 +36,7 @@ LOWERINGS = {
     "megatron_bridge": "primus_lint.lower.bridge",
 }
 GRID_FAMILIES = frozenset("PBLECRO")  # errors of these rules leave nothing that memory or time could be computed for
+UNKNOWN_SIZES = "sizes that no time can be computed for"
 LENGTH_RULES = "B3"  # length of the training and learning rates: an error there stops the run, not the account
 
 
@@ -237,29 +238,28 @@ class Subject:
         from primus_lint.projection.project import why_not
 
         run = self.timed_run
-        unknown = "sizes that no time can be computed for"
         if run is None:
-            return self._titan_time() or (unknown,)
-        return (why_not(run) or unknown,)
+            return self._titan_time[1]
+        return (why_not(run) or UNKNOWN_SIZES,)
 
-    @cached_property
+    @property
     def timed_run(self) -> Run | None:
         """The typed recipe whose step is projected: for TorchTitan, Megatron's that does the same work."""
-        if self.framework != "torchtitan":
-            return self.run
+        return self._titan_time[0] if self.framework == "torchtitan" else self.run
+
+    @cached_property
+    def _titan_time(self) -> tuple[Run | None, tuple[str, ...]]:
+        """TorchTitan's timed recipe and what its time takes for something else; or None and why there is none."""
         from primus_lint.lower.megatron.namespace import WRONG_KIND
-        from primus_lint.lower.torchtitan.timed import timed_run
+        from primus_lint.lower.torchtitan.timed import notes, reasons, timed_run
 
+        names = self.lowered.namespace
         try:
-            return timed_run(self.lowered.namespace, self.target)
+            against = reasons(names)
+            run = None if against else timed_run(names, self.target)
+            return run, against or (notes(names) if run is not None else (f"torchtitan: {UNKNOWN_SIZES}",))
         except (*WRONG_KIND, ArithmeticError):  # text or a list where a number belongs: the key rules say which
-            return None
-
-    def _titan_time(self) -> tuple[str, ...]:
-        """Why TorchTitan's time is not known, or what it leaves open."""
-        from primus_lint.lower.torchtitan.timed import notes, reasons
-
-        return reasons(self.lowered.namespace) or notes(self.lowered.namespace)
+            return None, ("torchtitan: time, because of a value of a wrong kind",)
 
     @cached_property
     def host_memory(self) -> HostMemory | None:
@@ -285,7 +285,7 @@ class Subject:
             from primus_lint.lower.megatron.namespace import WRONG_KIND
 
             try:
-                return (*open_points(self.lowered.namespace), *self._titan_time())
+                return (*open_points(self.lowered.namespace), *self._titan_time[1])
             except WRONG_KIND:
                 return ("torchtitan: memory and time, because of a value of a wrong kind",)
         if self.framework == "megatron_bridge":

@@ -47,9 +47,8 @@ def notes(v: Namespace) -> tuple[str, ...]:
 
 
 def timed_run(v: Namespace, target: Target) -> Run | None:
-    """The typed recipe whose time is that of the namespace; None when `reasons` has one."""
-    if reasons(v):
-        return None
+    """The typed recipe whose time is that of a namespace that `reasons` has nothing against; None when the sizes make
+    none."""
     from primus_lint.lower.megatron import lower
     from primus_lint.lower.megatron.versions import DEFAULT
     from primus_lint.readers.document import Section, Value

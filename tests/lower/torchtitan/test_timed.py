@@ -132,3 +132,14 @@ def test_recomputation_and_sharding_cost_what_they_should() -> None:
     assert step(parallelism={"fsdp_reshard_after_forward": "never"}) < step(
         parallelism={"fsdp_reshard_after_forward": "always"}
     )
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [{"parallelism": {"pipeline_parallel_degree": "x"}}, {"model": {"converters": 5}},
+     {"training": {"seq_len": [4]}}, {"compile": {"enable": True, "components": 3}}],
+)  # fmt: skip
+def test_a_value_of_a_wrong_kind_is_a_reason_and_no_crash(groups: dict[str, Any]) -> None:
+    one = subject(keys(**groups))
+    assert one.projection is None and one.not_modelled
+    assert "is that of the same products" not in " ".join(one.no_time)
