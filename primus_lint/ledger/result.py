@@ -41,6 +41,11 @@ class Item(NamedTuple):
         return self.template.format(**shown)
 
 
+def _around(value: Any, doubts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """(low, high): a value less, and with, what every doubt may take away or add."""
+    return value - sum(low for low, _ in doubts), value + sum(high for _, high in doubts)
+
+
 class RankMemory:
     """Bytes of one class of ranks. All figures are integers (or arrays of them).
 
@@ -87,20 +92,12 @@ class RankMemory:
     @property
     def steady_band_bytes(self) -> tuple[Any, Any]:
         """(low, high) of what is allocated after a step."""
-        low: Any = self.steady_allocated_bytes
-        high: Any = low
-        for doubt in self.doubts.values():
-            low, high = low - doubt.steady_low, high + doubt.steady_high
-        return low, high
+        return _around(self.steady_allocated_bytes, [(d.steady_low, d.steady_high) for d in self.doubts.values()])
 
     @property
     def peak_band_bytes(self) -> tuple[Any, Any]:
         """(low, high) of what is allocated at most."""
-        low: Any = self.peak_allocated_bytes
-        high: Any = low
-        for doubt in self.doubts.values():
-            low, high = low - doubt.peak_low, high + doubt.peak_high
-        return low, high
+        return _around(self.peak_allocated_bytes, [(d.peak_low, d.peak_high) for d in self.doubts.values()])
 
     def total(self, *groups: str) -> Any:
         """Sum of the items of some groups."""

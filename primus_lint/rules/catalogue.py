@@ -62,7 +62,7 @@ def use_rule_paths(folders: tuple[str, ...]) -> None:
     if folders == _own:
         return
     _own = folders
-    for function in (entries, facts, documents, codes_by_name, by_code, applicable):
+    for function in (entries, facts, documents, codes_by_name, by_code, patterns, applicable):
         function.cache_clear()
     own = [entry.check for entry in entries() if entry.code[0] == "Z" and entry.check is not None]
     if own:
@@ -172,6 +172,15 @@ def codes_by_name() -> dict[str, str]:
 def by_code() -> dict[str, Entry]:
     """Code -> rule, without its texts."""
     return {entry.code: entry for entry in entries()}
+
+
+@cache
+def patterns() -> frozenset[str]:
+    """Everything that selects a rule: names, codes and their beginnings, and ALL."""
+    names = {"ALL"}
+    for entry in entries():
+        names.update((entry.name, *(entry.code[:length] for length in range(1, len(entry.code) + 1))))
+    return frozenset(names)
 
 
 @cache

@@ -51,15 +51,14 @@ def unknown_patterns(settings: Settings) -> list[tuple[str, str, str]]:
     given = [(key, name) for key in ("select", "extend_select", "ignore") for name in getattr(settings, key)]
     given += [("severity", name) for name, _ in settings.severity]
     given += [("per-file-ignores", name) for _, names in settings.per_file_ignores for name in names]
-    if not given:
-        return []
-    from difflib import get_close_matches
-
-    rules = catalogue.by_code().values()
+    known = catalogue.patterns() if given else frozenset()
     out = []
     for key, pattern in given:
-        if any(_specificity((pattern,), rule.code, rule.name) for rule in rules):
+        if pattern in known:
             continue
+        from difflib import get_close_matches
+
+        rules = catalogue.by_code().values()
         near = get_close_matches(pattern, [rule.name for rule in rules] + [rule.code for rule in rules], 1, 0.6)
         out.append((key.replace("_", "-"), pattern, near[0] if near else ""))
     return out

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from primus_lint.ir.run import Target
 from primus_lint.ledger import Ledger, ledger
@@ -11,6 +15,24 @@ from primus_lint.readers.document import Origin, Section, Value
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Run
+    from primus_lint.ledger import RankMemory
+
+
+GOLDENS = Path(__file__).resolve().parents[3] / "shared" / "goldens"
+
+
+def golden(case: str, run: str) -> tuple[dict[str, Any], RankMemory]:
+    """What a run of Megatron-LM's functional tests measured, and our account of its last rank; skips without the data."""
+    folder = GOLDENS / case
+    if not folder.is_dir():
+        pytest.skip("../shared/goldens is not there")
+    from tests.validation.goldens import account as account_of
+
+    measured = json.loads((folder / "measured.json").read_text(encoding="utf-8"))["runs"][run]
+    config = folder / "model_config.yaml"
+    ours = account_of(str(config), config.read_text(encoding="utf-8"), run, measured)
+    assert not isinstance(ours, str), ours
+    return measured, ours
 
 
 def section_of(args: dict[str, Any]) -> Section:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from primus_lint.ledger.blocks import Pool, waste_bytes
+from tests.ledger.support import golden
 
 MIB = 1 << 20
-GOLDENS = Path(__file__).resolve().parents[3] / "shared" / "goldens"
 
 
 def test_small_tensors_are_rounded_to_512_bytes() -> None:
@@ -68,13 +65,5 @@ RUNS = [  # case, run, what it shows
 def test_steady_bytes_to_the_last_one(case: str, run: str) -> None:
     """`memory_allocated` after a step of a real run, to the byte: weights, buffers, states, workspaces, what pipeline and
     dispatchers retain, and the blocks they lie in."""
-    folder = GOLDENS / case
-    if not folder.is_dir():
-        pytest.skip("../shared/goldens is not there")
-    from tests.validation.goldens import account
-
-    measured = json.loads((folder / "measured.json").read_text(encoding="utf-8"))["runs"][run]
-    config = folder / "model_config.yaml"
-    ours = account(str(config), config.read_text(encoding="utf-8"), run, measured)
-    assert not isinstance(ours, str), ours
+    measured, ours = golden(case, run)
     assert ours.steady_allocated_bytes == measured["mem_allocated_bytes_mode"]

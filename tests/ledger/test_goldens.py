@@ -3,13 +3,12 @@ peak, and the shares over all runs that must not get worse."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-GOLDENS = Path(__file__).resolve().parents[3] / "shared" / "goldens"
+from tests.ledger.support import GOLDENS, golden
+
 SMALL = "moe/gpt3_moe_mcore_te_tp2_pp2_ep4_etp1_"
 RUNS = [  # case, run, largest error after a step and at the peak: what each misses without its mechanism
     # CUDA graphs: 25 % after a step, 14 % at the peak
@@ -42,16 +41,9 @@ def figures() -> dict[str, Any]:
 
 @pytest.mark.parametrize(("case", "run", "steady", "peak"), RUNS)
 def test_single_runs(case: str, run: str, steady: float, peak: float) -> None:
-    folder = GOLDENS / case
-    if not folder.is_dir():
-        pytest.skip("../shared/goldens is not there")
-    from tests.validation.goldens import account
     from tests.validation.goldens import row as compared
 
-    measured = json.loads((folder / "measured.json").read_text(encoding="utf-8"))["runs"][run]
-    config = folder / "model_config.yaml"
-    ours = account(str(config), config.read_text(encoding="utf-8"), run, measured)
-    assert not isinstance(ours, str), ours
+    measured, ours = golden(case, run)
     found = compared(case, run, measured, ours)
     assert abs(found["steady_error"]) <= steady
     assert abs(found["peak_error"]) <= peak

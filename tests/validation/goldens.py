@@ -22,7 +22,6 @@ from primus_lint.ir.run import Target
 from primus_lint.ledger import Ledger, ledger
 from primus_lint.pipeline import Subject
 from primus_lint.readers import read
-from primus_lint.readers.document import Origin, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 VERSION = "d98e8a64"
 DEFAULT_WORLD = 8
-VOCABULARIES = {"bpe/vocab.json": 50257, "nemotron_2_256k.model": 256000}
 STACKS = {
     "lts_dgxa100_dracooci": {"te": "1.2", "flash_attn": "2.0", "torch": "2.2"}
 }  # environment of a run's name -> facts
@@ -109,10 +107,6 @@ def account(path: str, text: str, name: str, measured: dict[str, Any]) -> RankMe
     stated = [entry["nodes"] * entry["gpus_per_node"] for entry in measured.get("world", [])]
     document = read(path, version=VERSION)
     section = document.sections[0]
-    if "vocab_size" not in section.values and "padded_vocab_size" not in section.values:
-        for file, size in VOCABULARIES.items():
-            if file in text:
-                section.values["vocab_size"] = Value(size, (Origin("cli", size),))
     world = stated[0] if stated else DEFAULT_WORLD
     subject = Subject(document, section, Target(gpu, world, 4 if gpu == "gb200" else 8), VERSION, ())
     subject.stack = next((facts for environment, facts in STACKS.items() if name.startswith(environment)), None)
