@@ -97,7 +97,7 @@ CHECK = (
     Option("--no-ignores", "no_ignores", "flag", "Show what comments in files suppress (for gates)."),
     Option("--add-ignores", "add_ignores", "text", "Write a suppression with this reason at every finding.", "REASON"),
     Option("--base", "base", "text", "Compare memory and speed of changed recipes with this git revision.", "REV"),
-    Option("--max-regression", "max_regression", "number", "With --base: percent of tokens/s to lose.", default=3.0),
+    Option("--max-regression", "max_regression", "number", "With --base: percent of tokens/s to lose [3]."),
 )
 FIX = (*TARGET, *FIXING, *READING)
 TUNE = (

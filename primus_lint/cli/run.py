@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from primus_lint.pipeline import Checked, Options
     from primus_lint.report.bundle import Report
 
+MAX_REGRESSION = 3.0  # percent of tokens/s that a recipe may lose against --base
 # The module of a format in `report/`, where it has another name.
 WRITERS = {"json": "json_report"}
 
@@ -30,12 +31,13 @@ def run_check(files: tuple[str, ...], values: dict[str, Any]) -> int:
         clock = Clock()
     options = common.make_options(values)
     _check_baseline_words(files, values)
+    if values.get("max_regression") is not None and not values.get("base"):
+        raise UsageError("--max-regression compares with a revision: give --base REV, too")
     report = Report([], common.repository_root(os.getcwd()))
     if values.get("base"):
         from primus_lint.report.base import comparing
 
-        limit = float(values.get("max_regression") or 0.0) / 100
-        with comparing(report, str(values["base"]), limit, options):
+        with comparing(report, str(values["base"]), _max_regression(values), options):
             report.checked, could_not = check_all(files, options, values)
     else:
         report.checked, could_not = check_all(files, options, values)
@@ -55,6 +57,15 @@ def run_check(files: tuple[str, ...], values: dict[str, Any]) -> int:
     if clock is not None:
         clock.write(sys.stderr)
     return common.exit_code(report.checked, could_not, report.fail_on)
+
+
+def _max_regression(values: dict[str, Any]) -> float:
+    """The share of tokens/s that a recipe may lose. Raises UsageError for what is none."""
+    given = values.get("max_regression")
+    percent = MAX_REGRESSION if given is None else float(given)
+    if not 0 <= percent < 100:
+        raise UsageError(f"--max-regression is a share of tokens/s in percent, 0 to below 100, not {percent:g}")
+    return percent / 100
 
 
 def _check_baseline_words(files: tuple[str, ...], values: dict[str, Any]) -> None:

@@ -147,7 +147,7 @@ def _certificate(result: FixResult) -> None:
             f"  searched {certificate.space:,} recipes in {certificate.seconds:.1f} s: {certificate.legal:,} scored, "
             f"{certificate.bounded:,} out by their bound, {certificate.fitting:,} of the fast ones fit, "
             f"{certificate.rescored} rescored exactly; {certificate.statement()}; removed by "
-            + ", ".join(f"{name} {number:,}" for name, number in removed)
+            + (", ".join(f"{name} {number:,}" for name, number in removed) or "nothing")
         )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.tune.fix import FixResult, fix_source
-from primus_lint.tune.keys import CP, EP, ETP, MBS, NUMBER, PP, TP, TUNED, VPP
+from primus_lint.tune.limits import LimitError, check_keys, limits_of
 from primus_lint.tune.propose import Proposal, Rules, gain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from primus_lint.pipeline import Options, Subject
     from primus_lint.settings import Settings
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from primus_lint.tune.rescore import Candidate
     from primus_lint.tune.search import Result
 
-COUNTS = frozenset((TP, PP, CP, EP, ETP, MBS, VPP, NUMBER))  # keys whose values are whole numbers, or null
 CLOSE_BY = 1.02  # alternatives are at most this much slower than the winner
 
 
@@ -37,21 +36,13 @@ def tune_file(path: str, values: dict[str, Any]) -> dict[str, Any]:
 def rules_of(values: dict[str, Any]) -> Rules:
     """How a fix may go, from the options of the command line. Raises UsageError for a limit that is none."""
     from primus_lint.cli.common import UsageError
-    from primus_lint.readers.cli_values import set_value
 
-    limits: dict[str, tuple[Any, ...]] = {}
-    for text in values.get("limit") or ():
-        key, equals, words = text.partition("=")
-        if not equals or not words.strip():
-            raise UsageError(f"--limit wants KEY=VALUE,VALUE,..., not {text!r}")
-        limits[key.strip()] = tuple(set_value(word) for word in words.split(","))
     keep = frozenset(name.strip() for name in (values.get("keep") or "").split(",") if name.strip())
-    for option, names in (("--limit", limits), ("--keep", keep)):
-        _check_keys(option, names)
-    for key, allowed in limits.items():
-        wrong = [value for value in allowed if key in COUNTS and value is not None and not _is_count(value)]
-        if wrong:
-            raise UsageError(f"--limit {key} takes whole numbers from 1 on, not {wrong[0]!r}")
+    try:
+        limits = limits_of(values.get("limit") or ())
+        check_keys("--keep", keep)
+    except LimitError as error:
+        raise UsageError(str(error)) from None
     gain, headroom = float(values.get("min_gain") or 0.0), float(values.get("min_headroom") or 0.0)
     if not gain >= 0:
         raise UsageError(f"--min-gain is a share in percent, 0 or more, not {gain:g}")
@@ -70,32 +61,6 @@ def rules_of(values: dict[str, Any]) -> Rules:
         min_headroom=headroom / 100,
         budget_s=float(values.get("budget") or "inf"),
     )
-
-
-def _check_keys(option: str, names: Iterable[str]) -> None:
-    """Raises UsageError for a name that neither Megatron, Primus nor TorchTitan reads."""
-    from difflib import get_close_matches
-
-    from primus_lint.cli.common import UsageError
-
-    known = _keys() if names else frozenset[str]()
-    for name in names:
-        if name not in known:
-            near = get_close_matches(name, [*TUNED, *sorted(known)], 3, 0.6)
-            hint = f"; near: {', '.join(dict.fromkeys(near))}" if near else f"; a key is, for instance, {TUNED[0]}"
-            raise UsageError(f"{option} names {name}, which is no key of a recipe{hint}")
-
-
-def _keys() -> frozenset[str]:
-    """Every key that some framework reads."""
-    from primus_lint.readers.tables import table
-
-    frameworks = ("primus-megatron", "megatron", "torchtitan")
-    return frozenset((*TUNED, *(key for framework in frameworks for key in table(framework)["keys"])))
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def tune_source(

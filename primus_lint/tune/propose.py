@@ -121,7 +121,10 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     if not minimal and how.objective != "memory-headroom" and best[0].changes:
         best.insert(0, simplify(subject, result, unrelated_errors(subject)))
     if not best[0].changes:
-        proposal.reason = "the recipe as it stands is the best of the space"
+        proposal.reason = "nothing of the space is better than the recipe as it stands"
+        if best[0].errors:
+            names = dict.fromkeys(finding.name for finding in best[0].errors)
+            proposal.reason += f", and nothing of it cures {', '.join(names)}"
         return proposal
     chosen = [c for c in best if c.changes and (broken or worth_it(subject, c, how))]
     if not chosen:

@@ -23,10 +23,13 @@ def lines(data: dict[str, Any]) -> Iterator[str]:
         yield f"{path}: {text}"
     for error in data["remaining_errors"]:
         yield f"{path}: remains: error[{error['name']}] {error['message']}"
+    reasons = {section["reason"] for section in data["sections"]}  # said with the sections
     for text in data["messages"]:
-        yield f"{path}: {text}"
+        if text not in reasons:
+            yield f"{path}: {text}"
     for title in data["applied"]:
-        yield f"{path}: {title}"
+        if title not in reasons:
+            yield f"{path}: {title}"
     for section in data["sections"]:
         yield from section_lines(path, section)
     if data.get("world_sizes"):

@@ -47,6 +47,8 @@ def test_a_slower_recipe_is_a_regression_at_its_changed_key(git_repo: Path, repo
     assert line.strip().startswith("recompute_")
     assert lint("--base", "HEAD", CLEAN).exit_code == 1
     assert lint("--base", "HEAD", "--max-regression", "40", CLEAN).exit_code == 0
+    for words in (("--base", "HEAD", "--max-regression", "-1"), ("--max-regression", "3")):
+        assert lint(*words, CLEAN).exit_code == 2
     assert lint(CLEAN).exit_code == 0
 
 

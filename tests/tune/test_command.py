@@ -129,6 +129,31 @@ def test_wrong_uses(repo: Path, lint: Any) -> None:
     assert lint("tune", "missing.yaml").exit_code == 2
 
 
+def test_what_is_not_modelled_is_said_once(repo: Path, lint: Any) -> None:
+    text = (repo / CLEAN).read_text().replace("framework: megatron", "framework: maxtext")
+    text = text.replace("model: llama3.1_8B.yaml", "model: llama3_8B.yaml")
+    (repo / "other.yaml").write_text(text)
+    result = lint("tune", "--gpu", "mi300x", "--nodes", "1", "other.yaml")
+    assert result.stderr.count("no search") == 1
+
+
+def test_an_error_that_remains_is_no_best_recipe(repo: Path, lint: Any) -> None:
+    """What no key of the space cures stays said, and nothing is called the best."""
+    text = (repo / CLEAN).read_text().replace("lr_warmup_iters: 200", "lr_warmup_iters: 6000")
+    (repo / "wrong.yaml").write_text(text)
+    every = [word for key in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size")
+             for word in ("--keep", key)]  # fmt: skip
+    result = lint("tune", "--gpu", "mi300x", "--nodes", "1", *NARROW, *every, "wrong.yaml")
+    assert "remains: error" in result.stderr and "best of the space" not in result.stderr
+
+
+def test_lists_of_modules_are_joined_by_plus() -> None:
+    from primus_lint.tune.limits import limits_of
+
+    found = limits_of(("recompute_modules=layernorm+mlp,null", "micro_batch_size=1,2"))
+    assert found == {"recompute_modules": (["layernorm", "mlp"], None), "micro_batch_size": (1, 2)}
+
+
 def test_without_a_target_it_says_what_is_missing(repo: Path, lint: Any) -> None:
     (repo / "primus-lint.toml").unlink()
     result = lint("tune", CLEAN)
@@ -160,6 +185,9 @@ def test_before_is_the_file_as_it_was_not_the_repaired_one(repo: Path, lint: Any
         (("--limit", "foo=1"), "names foo"),
         (("--keep", "micro_bach_size"), "near: micro_batch_size"),
         (("--limit", "micro_batch_size=a"), "whole numbers"),
+        (("--limit", "recompute_granularity=whole"), "takes full, selective or null"),
+        (("--limit", "sequence_parallel=5"), "takes true and false"),
+        (("--limit", "moe_token_dispatcher_type=alltoall,deepep"), "flex or null, not 'deepep'"),
         (("--min-gain", "-5"), "0 or more"),
         (("--min-headroom", "200"), "below 100"),
     ],
