@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from primus_lint.formula import is_scalar, maximum, minimum
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from primus_lint.ir.run import Run
     from primus_lint.schedules import Event
 
@@ -62,7 +60,7 @@ def loads(run: Run, rank: int) -> tuple[Loaded, ...]:
         for number in _ramp(run, m):
             out += _frontier(kind, pp, rank, number, vpp, group)
         return out
-    return _on_grid(lambda number: _frontier(kind, pp, rank, number, vpp, group), m, vpp)
+    return _on_grid(kind, pp, rank, m, vpp, group)
 
 
 def _ramp(run: Run, m: int) -> tuple[int, ...]:
@@ -115,20 +113,12 @@ def _plan(pp: int, number: int, costs: tuple[float, float, float, float], limit:
     return schedule("zb-heuristic", pp, number, costs=costs, max_in_flight=limit)
 
 
-def _on_grid(frontier: Callable[[int], tuple[Loaded, ...]], microbatches: Any, vpp: int) -> tuple[Loaded, ...]:
-    """The loads of every number of micro-batches on a grid, aligned: the i-th load of an event kind and chunk of each
-    number becomes one load with arrays. A number that has fewer gets loads of nothing, which are no peak."""
+def _on_grid(kind: str, pp: int, rank: int, microbatches: Any, vpp: int, group: int) -> tuple[Loaded, ...]:
+    """The loads of every number of micro-batches on a grid, aligned, with the counts of every element."""
     import numpy as np
 
     numbers, where_in = np.unique(microbatches, return_inverse=True)
     where_in = where_in.reshape(microbatches.shape)
-    series: dict[tuple[str, int], list[list[Loaded]]] = {}
-    for index, number in enumerate(numbers.tolist()):
-        for load in frontier(number):
-            key = (load.kind, load.chunk)
-            if key not in series:
-                series[key] = [[] for _ in numbers]
-            series[key][index].append(load)
     made: dict[tuple[int, ...], Any] = {}
 
     def spread(line: tuple[int, ...]) -> Any:
@@ -139,15 +129,29 @@ def _on_grid(frontier: Callable[[int], tuple[Loaded, ...]], microbatches: Any, v
             made[line] = np.array(line)[where_in]
         return made[line]
 
+    return tuple(
+        Loaded(load.kind, load.chunk, tuple(map(spread, load.alive)), tuple(map(spread, load.pending)))
+        for load in _aligned(kind, pp, rank, tuple(numbers.tolist()), vpp, group)
+    )
+
+
+@lru_cache(maxsize=256)
+def _aligned(kind: str, pp: int, rank: int, numbers: tuple[int, ...], vpp: int, group: int) -> tuple[Loaded, ...]:
+    """The i-th load of an event kind and chunk of each number as one load, whose counts are lines over the numbers. A
+    number that has fewer gets loads of nothing, which are no peak."""
+    series: dict[tuple[str, int], list[list[Loaded]]] = {}
+    for index, number in enumerate(numbers):
+        for load in _frontier(kind, pp, rank, number, vpp, group):
+            series.setdefault((load.kind, load.chunk), [[] for _ in numbers])[index].append(load)
     nothing = (0,) * vpp
     out = []
-    for (kind, chunk), lines in series.items():
+    for (event, chunk), lines in series.items():
         for position in range(max(len(line) for line in lines)):
             row = [line[position] if position < len(line) else None for line in lines]
             alive = zip(*(nothing if load is None else load.alive for load in row), strict=True)
             pending = zip(*(nothing if load is None else load.pending for load in row), strict=True)
-            out.append(Loaded(kind, chunk, tuple(map(spread, alive)), tuple(map(spread, pending))))
-    return tuple(out)
+            out.append(Loaded(event, chunk, tuple(alive), tuple(pending)))
+    return tuple(dict.fromkeys(out))
 
 
 def _frontier(kind: str, pp: int, rank: int, m: int, vpp: int, group: int) -> tuple[Loaded, ...]:

@@ -1,9 +1,9 @@
 """How many recipes a second the array forms judge: memory alone, and memory with time.
 
-A grid holds the degrees, the micro-batch, the global batch, the number of recomputed layers and the overlap switches of one
-structure (pipeline split, form of recomputation) as broadcast axes, as the search does; the recipes counted are those whose sizes divide. A sample of every grid
-is evaluated alone, through the lowering and the scalar forms, and must give the same time, and a memory that is the
-grid's or (padding and shards of a grid are tight upper bounds) hardly less.
+A grid holds the degrees, the micro-batch, the global batch, the number of recomputed layers and the overlap switches of
+one structure (pipeline split, form of recomputation) as axes that broadcast, as in the search; the recipes counted are
+those whose sizes divide. A sample of every grid is evaluated alone, through the lowering and the scalar forms, and must
+give the same time, and a memory that is the grid's or (padding and shards of a grid are tight upper bounds) hardly less.
 """
 
 from __future__ import annotations
@@ -62,17 +62,19 @@ NAMES = {
 
 
 class Grid(NamedTuple):
-    """One structure: a Run whose degrees are arrays, the accelerator, and the arguments of every element."""
+    """One structure: a Run whose degrees are arrays with a dimension each (they broadcast), the accelerator, which elements
+    are legal, and the arguments of every element."""
 
     run: Run
     accelerator: Accelerator
     columns: dict[str, Any]
+    keep: Any
     case: Case
     args: dict[str, Any]
 
     @property
     def size(self) -> int:
-        return len(self.columns["tp"])
+        return int(self.keep.sum())
 
 
 def recipes_per_second(seconds: float = 2.0, workers: int = 2) -> dict[str, float]:
@@ -133,19 +135,18 @@ def grids(case: Case) -> Iterator[Grid]:
         if vpp > 1:
             keys["num_virtual_stages_per_pipeline_rank"] = vpp
         names = [name for name in case.axes if name != "layers" or "recompute_num_layers" in recompute]
-        rows = np.array(list(itertools.product(*(case.axes[name] for name in names))), dtype=np.int64)
-        columns = dict(zip(names, rows.T, strict=True))
-        cp, ep = columns.get("cp", np.int64(1)), columns.get("ep", np.int64(1))
+        columns = dict(zip(names, np.ix_(*(np.array(case.axes[name]) for name in names)), strict=True))
+        cp, ep = columns.get("cp", 1), columns.get("ep", 1)
         dp = case.world_size // (columns["tp"] * cp * pp)
+        microbatches = columns["gbs"] // (columns["mbs"] * dp)
         keep = (dp * columns["tp"] * cp * pp == case.world_size) & (columns["gbs"] % (columns["mbs"] * dp) == 0)
-        keep &= case.world_size % (ep * pp) == 0
-        keep &= columns["gather"] <= columns["reduce"]  # gathering needs reducing
+        keep = keep & (case.world_size % (ep * pp) == 0)
+        keep = keep & (columns["gather"] <= columns["reduce"])  # gathering needs reducing
         if vpp > 1:
-            keep &= columns["gbs"] // (columns["mbs"] * dp) % pp == 0
-        columns = {name: column[keep] for name, column in columns.items()}
-        dp, cp, ep = dp[keep], np.broadcast_to(cp, keep.shape)[keep], np.broadcast_to(ep, keep.shape)[keep]
+            keep = keep & (microbatches % pp == 0)
+        keep = np.broadcast_to(keep, tuple(len(case.axes[name]) for name in names))
         args = {**case.args, **keys}
-        base = scalar(case, args, {name: int(column[0]) for name, column in columns.items()})
+        base = scalar(case, args, {name: case.axes[name][0] for name in names})
         parallel = replace(
             base.parallel, tp=columns["tp"], cp=cp, ep=ep, dp=dp, edp=case.world_size // (ep * base.parallel.etp * pp),
             etp=base.parallel.etp if "ep" in columns else columns["tp"], sequence_parallel=columns["tp"] > 1,
@@ -154,7 +155,7 @@ def grids(case: Case) -> Iterator[Grid]:
             parallel = replace(parallel, edp=case.world_size // (columns["tp"] * pp))
         batch = replace(
             base.batch, micro_batch_size=columns["mbs"], global_batch_size=columns["gbs"],
-            num_microbatches=columns["gbs"] // (columns["mbs"] * dp),
+            num_microbatches=np.maximum(microbatches, 1),
         )  # fmt: skip
         optimizer = replace(
             base.optimizer, overlap_grad_reduce=columns["reduce"] == 1, overlap_param_gather=columns["gather"] == 1
@@ -162,7 +163,7 @@ def grids(case: Case) -> Iterator[Grid]:
         run = replace(base, parallel=parallel, batch=batch, optimizer=optimizer)
         if "layers" in columns:
             run = replace(run, recompute=replace(base.recompute, num_layers=columns["layers"]))
-        yield Grid(run, found, columns, case, args)
+        yield Grid(run, found, columns, keep, case, args)
 
 
 def scalar(case: Case, args: dict[str, Any], point: dict[str, int]) -> Run:
@@ -190,12 +191,15 @@ def check(made: list[Grid]) -> None:
     for grid in made:
         account, projection = ledger(grid.run, grid.accelerator), project(grid.run, grid.accelerator)
         assert isinstance(account, Ledger) and projection is not None, grid.args
-        highest = np.zeros(grid.size)
+        highest = np.zeros(grid.keep.shape)
         for rank in account.ranks:
             highest = np.maximum(highest, rank.device_high_bytes)
-        times = np.broadcast_to(projection.iteration_s, grid.size)
-        for index in draw.sample(range(grid.size), min(SAMPLE, grid.size)):
-            point = {name: int(column[index]) for name, column in grid.columns.items()}
+        times = np.broadcast_to(projection.iteration_s, grid.keep.shape)
+        legal = [tuple(place) for place in np.argwhere(grid.keep).tolist()]
+        for index in draw.sample(legal, SAMPLE):
+            point = {
+                name: int(np.broadcast_to(column, grid.keep.shape)[index]) for name, column in grid.columns.items()
+            }
             run = scalar(grid.case, grid.args, point)
             alone, own = ledger(run, grid.accelerator), project(run, grid.accelerator)
             assert isinstance(alone, Ledger) and own is not None, point
