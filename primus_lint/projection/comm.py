@@ -193,16 +193,67 @@ def expert_parallel(context: Context, block: Block, shared: Block) -> None:
     block.backward.add(cost.EP, exchange)
 
 
-def beside_other_micro_batches(context: Context, block: Block, exchange: Pair) -> None:
-    """`overlap_moe_expert_parallel_comm`: the forward of one micro-batch runs beside the backward of another, layer by
-    layer, so that the exchanges of both passes hide behind the compute of both; what is left counts half for each."""
+def beside_other_micro_batches(context: Context, attention: Block, experts: Block, shared: Block) -> None:
+    """`overlap_moe_expert_parallel_comm`: the forward of one micro-batch runs beside the backward of another, layer by layer.
+
+    Adds to `attention` what a pair of layers exposes, half to each pass, and keeps what passes without a partner expose beyond
+    that in its `alone`. `experts` include the shared ones, which Megatron-Core computes with the attention.
+    """
+    exchange = experts.exchange
     if exchange is cost.ZERO:
         return
-    compute = block.forward.of(cost.COMPUTE) + block.backward.of(cost.COMPUTE) + block.weight.of(cost.COMPUTE)
-    both = Cost()
-    hide(context, both, cost.EP, _times(exchange, 2), (compute, 0.0))
-    for into in (block.forward, block.backward):
-        into.merge(both, 0.5)
+    early, late = attention_and_experts(attention, experts, shared, context.run.kernels.delay_wgrad)
+    compute = sum(early) + sum(late)
+    four = 2 * exchange[0]  # dispatch and combine, forward and backward
+    exposed = paired_s(early, late, exchange[0] / 2) - compute
+    share = exposed / maximum(four, 1e-12)
+    slowing = (four - exposed) * context.device.contention
+    both = Cost({cost.EP: (exposed, 2 * exchange[1] * maximum(share, 0.25)), cost.CONTENTION: (slowing, slowing)})
+    attention.forward.merge(both, 0.5)
+    attention.backward.merge(both, 0.5)
+    attention.alone = Cost(
+        {cost.EP: (four - exposed, 2 * exchange[1] * (1 - share)), cost.CONTENTION: (-slowing, -slowing)}
+    )
+
+
+def attention_and_experts(
+    attention: Block, experts: Block, shared: Block, delayed: bool
+) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+    """Seconds (forward, backward, weight gradients apart) of the two computing parts of a mixture layer. Weight gradients come
+    with the backward unless `delay_wgrad_compute` takes them out of it."""
+    parts = []
+    for block, sign in ((attention, 1), (experts, -1)):
+        forward = block.forward.seconds + sign * shared.forward.seconds
+        backward = block.backward.seconds + sign * shared.backward.seconds
+        weight = block.weight.seconds + sign * shared.weight.seconds
+        parts.append((forward, backward, weight) if delayed else (forward, backward + weight, 0.0))
+    return parts[0], parts[1]
+
+
+def paired_s(attention: tuple[Any, Any, Any], experts: tuple[Any, Any, Any], transfer_s: Any) -> Any:
+    """Seconds of a forward layer beside a backward layer, in the middle of a chunk; a part is (forward, backward, weight).
+
+    Megatron-Core `TransformerLayerSchedulePlan.run` issues on two streams
+        transfers: combine backward | dispatch forward, dispatch backward                                  | combine forward
+        compute:   attention forward| experts backward, weights, experts forward                           | attention backward, weights
+    and each pass waits for its own previous part. Both streams meet where the experts start and where the attention does:
+    between, two transfers of `transfer_s` run beside the attention of both passes, two beside the experts.
+    """
+    first_s, second_s, weights_s = attention
+    at_attention = maximum(maximum(first_s, transfer_s) + maximum(second_s, transfer_s), first_s + second_s + weights_s)
+    forward_s, backward_s, later_s = experts
+    computed = maximum(backward_s + later_s, transfer_s) + forward_s
+    return at_attention + maximum(computed, maximum(backward_s, transfer_s) + transfer_s)
+
+
+def unpaired(run: Run) -> Any:
+    """Share of a rank's passes that run without one of another micro-batch beside them: those before its first backward and
+    after its last forward, on the first pipeline rank (Megatron-Core `get_pp_rank_microbatches`, one more than without
+    overlap)."""
+    pp, vpp = run.parallel.pp, run.parallel.vpp
+    whole = maximum(run.batch.num_microbatches, 1) * vpp
+    warm = 2 * (pp - 1) + (vpp - 1) * run.parallel.microbatch_group_size if vpp > 1 else pp - 1
+    return minimum(warm + 1, whole) / whole
 
 
 def embedding(context: Context, block: Block) -> None:

@@ -28,7 +28,7 @@ class Block:
     """
 
     __slots__ = (
-        "backward", "backward_launches", "exchange", "experts", "forward", "forward_launches", "weight", "weights",
+        "alone", "backward", "backward_launches", "exchange", "experts", "forward", "forward_launches", "weight", "weights",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -38,6 +38,7 @@ class Block:
         self.forward_launches: Any = 0
         self.backward_launches: Any = 0
         self.exchange: Pair = cost.ZERO  # of tokens, one pass, where it is overlapped with other micro-batches
+        self.alone = Cost()  # what both passes take longer where no other micro-batch runs beside them
 
     def merge(self, other: Block) -> None:
         self.forward.merge(other.forward)

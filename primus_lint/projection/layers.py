@@ -102,6 +102,8 @@ def halves(context: Context, moe: bool) -> tuple[Block, Block]:
     run = context.run
     block = compute.attention_half(context)
     feed_forward = compute.expert_half(context) if moe else compute.mlp_half(context)
+    if feed_forward.exchange is not cost.ZERO:
+        comm.beside_other_micro_batches(context, block, feed_forward, compute.shared_experts(context))
     graphs = graphed(run, "attn"), graphed(run, "moe" if moe else "mlp")
     if graphs[0] != graphs[1] or (moe and synchronises(run)):
         waited = Block()
@@ -114,7 +116,6 @@ def halves(context: Context, moe: bool) -> tuple[Block, Block]:
         block.merge(feed_forward)
         if not graphs[0]:
             context.device.host_bound(block)
-    comm.beside_other_micro_batches(context, block, feed_forward.exchange)
     return block, feed_forward
 
 
@@ -243,6 +244,7 @@ def chunk_stage(table: LayerTable, chunk: Chunk) -> Stage:
     forward, backward, weight, again = Cost(), Cost(), Cost(), Cost()
     weights: Any = 0
     experts: Any = 0
+    unpaired = comm.unpaired(run)
     position = 0
     layers = chunk.layers
     while position < len(layers):
@@ -257,6 +259,8 @@ def chunk_stage(table: LayerTable, chunk: Chunk) -> Stage:
         weight.merge(one.block.weight, count)
         again.merge(one.again, count)
         again.merge(one.block.forward, recomputed_layers(run.recompute, layers, position, stop))
+        forward.merge(one.block.alone, count * unpaired * 0.5)
+        backward.merge(one.block.alone, count * unpaired * 0.5)
         weights = weights + one.block.weights * count
         experts = experts + one.block.experts * count
         position = stop
