@@ -123,20 +123,46 @@ def repository_root(start: str) -> str:
 
 
 def find_files(arguments: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
-    """(path, named alone) for every file argument and every YAML file or shell script below a directory argument."""
+    """(path, named alone) for every file argument and every YAML file or shell script below a directory argument. What
+    is no file there (a link to nothing, a pipe) is left out and said; a folder that cannot be listed is given as it is."""
     for argument in arguments:
         if argument == "-" or not os.path.isdir(argument):
             yield argument, True
             continue
         empty = True
-        for folder, folders, files in os.walk(argument):
+        closed: list[OSError] = []
+        for folder, folders, files in os.walk(argument, onerror=closed.append):
             folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith("."))
             for name in sorted(files):
                 if name.endswith(SUFFIXES) and not name.startswith("."):
                     empty = False
-                    yield os.path.join(folder, name), False
-        if empty:
+                    path = os.path.join(folder, name)
+                    if os.path.isfile(path):
+                        yield path, False
+                    else:
+                        say(f"primus-lint: warning: {path} is skipped: {_no_file(path)}")
+        for error in closed:
+            yield str(error.filename), False
+        if empty and not closed:
             say(f"primus-lint: {argument}: no YAML file or script below this folder")
+
+
+def _no_file(path: str) -> str:
+    """Why what has the name of a recipe is none."""
+    if os.path.exists(path):
+        return "not a regular file (a pipe, socket or device)"
+    target = os.readlink(path) if os.path.islink(path) else ""
+    return f"a link to {target}, which does not exist" if target else "it is gone"
+
+
+def file_source(path: str) -> SourceText:
+    """The text of a file that a command is about. Raises UsageError."""
+    from primus_lint.source.text import SourceText
+
+    try:
+        return SourceText.from_path(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
 
 
 def read_source(path: str, stdin_filename: str | None) -> SourceText:

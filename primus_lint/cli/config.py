@@ -18,7 +18,6 @@ def command(file: str, **values: Any) -> None:
 
     from primus_lint.readers import read
     from primus_lint.settings import load_settings
-    from primus_lint.source.text import SourceText
     from primus_lint.target import resolve_target
 
     chosen = common.make_options(values)
@@ -31,7 +30,7 @@ def command(file: str, **values: Any) -> None:
     ignored = settings.ignored_in(file)
     if ignored:
         click.echo(f"  ignored in this file: {', '.join(ignored)}")
-    source = None if os.path.isdir(file) else SourceText.from_path(file)
+    source = None if os.path.isdir(file) else common.file_source(file)
     document = None if source is None else read(source, env=chosen.env, set_values=chosen.set_values)
     target, assumed = resolve_target(
         file, source, settings, gpu=chosen.gpu, nodes=chosen.nodes, world_size=chosen.world_size,

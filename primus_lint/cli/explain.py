@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command(what: str, memory: bool, rank: int | None, **values: Any) -> None:
     """Explain a rule (name or code), a key, one value (FILE:key), or a file's memory (FILE --memory)."""
     path, _, key = what.rpartition(":")
-    if path and os.path.isfile(path):
+    if path and os.path.isfile(path):  # FILE:key
         sys.exit(_value(_checked(path, values), key))
     if os.path.isfile(what):
         checked = _checked(what, values)
@@ -34,9 +34,8 @@ def command(what: str, memory: bool, rank: int | None, **values: Any) -> None:
 def _checked(path: str, values: dict[str, Any]) -> Checked:
     from primus_lint.pipeline import check_source
     from primus_lint.settings import load_settings
-    from primus_lint.source.text import SourceText
 
-    return check_source(SourceText.from_path(path), common.make_options(values), load_settings(path))
+    return check_source(common.file_source(path), common.make_options(values), load_settings(path))
 
 
 def _rule_or_key(what: str) -> int:
@@ -68,6 +67,8 @@ def _rule_or_key(what: str) -> int:
     key = _key_of(what)
     if _key(key):
         return 0
+    if os.path.lexists(what):
+        common.file_source(what)  # says why it cannot be read
     from difflib import get_close_matches
 
     from primus_lint.readers.tables import DEFAULT_VERSIONS, table
@@ -80,17 +81,14 @@ def _rule_or_key(what: str) -> int:
 
 
 def _key_of(what: str) -> str:
-    """The argument of a command-line flag; anything else as it is."""
+    """The argument of a command-line flag, with or without its dashes in front; hyphens count as underscores."""
+    if "-" not in what:
+        return what
     from primus_lint.readers.tables import flags
 
-    flag = flags().get(what)
-    return (
-        what.removeprefix("--").replace("-", "_")
-        if flag is None and what.startswith("--")
-        else flag.key
-        if flag
-        else what
-    )
+    name = what.removeprefix("--")
+    flag = flags().get(f"--{name}")
+    return name.replace("-", "_") if flag is None else flag.key
 
 
 def _key(name: str) -> bool:
@@ -116,23 +114,21 @@ def _key(name: str) -> bool:
 
 def _value(checked: Checked, key: str) -> int:
     """The origin chain of one value, and what the framework makes of it."""
-    key = _key_of(key)
-    name = key.removeprefix("modules.").rpartition("overrides.")[2] if "overrides." in key else key
+    name = _key_of(key.rpartition("overrides.")[2] if key.startswith("modules.") else key)
     shown = False
     for subject in checked.subjects:
         value = subject.section.values.get(name)
-        if value is None and subject.section.framework == "megatron":
-            shown |= _default(subject, name)
-            continue
         if value is not None:
             shown = True
             _chain(subject, name, value)
+        else:
+            shown |= _default(subject, name)
     top = checked.document.top_level.get(name)
     if top is not None:
         shown = True
         click.echo(f"{name} = {top.value!r} (top level)")
     if not shown:
-        message = f"{key} is not set in {checked.path} or its presets, and is no key of its framework"
+        message = f"{name} is not set in {checked.path} or its presets, and is no key of its framework"
         if not checked.subjects and checked.document.problems:
             message = f"{checked.path} cannot be read so far: {checked.document.problems[0].message}"
         click.echo("; ".join([message, *_near_keys(checked, name)]), err=True)
@@ -153,10 +149,15 @@ def _near_keys(checked: Checked, name: str) -> list[str]:
 
 
 def _default(subject: Subject, name: str) -> bool:
-    if name not in subject.lowered.namespace:
-        return False
+    if subject.section.framework != "megatron" or name not in subject.lowered.namespace:
+        if (*subject.section.node_path, *name.split(".")) not in subject.document.lost:
+            return False
+        click.echo(f"{subject.section.name}: {name} is not set")
+        _lost(subject, name)
+        return True
     click.echo(f"{subject.section.name}: {name} = {subject.lowered.namespace[name]!r}")
     click.echo("  the framework's default: nothing sets it")
+    _lost(subject, name)
     _adjusted(subject, name)
     return True
 
@@ -172,7 +173,21 @@ def _chain(subject: Subject, name: str, value: Value) -> None:
         if origin.note:
             text += f"  ({origin.note})"
         click.echo(text)
+    _lost(subject, name)
     _adjusted(subject, name)
+
+
+def _lost(subject: Subject, name: str) -> None:
+    """What a parent set, where the section that it stood in is replaced as a whole."""
+    lost = subject.document.lost.get((*subject.section.node_path, *name.split(".")))
+    if lost is not None:
+        by, value = lost
+        section = ".".join(str(part) for part in by.key_path)
+        click.echo(
+            f"  {'lost':11}{value.value!r} from {value.origin.layer} {value.origin.path}:{value.origin.line}:"
+            f"{value.origin.column}  ({by.path}:{by.line}:{by.column} replaces the whole section `{section}` "
+            f"by {'nothing' if by.value is None else repr(by.value)})"
+        )
 
 
 def _adjusted(subject: Subject, name: str) -> None:

@@ -14,13 +14,17 @@ def command(name: str | None) -> None:
     from primus_lint.units import gib
 
     if name is None:
-        for item in names():
-            found = accelerator(item)
-            assert found is not None
-            click.echo(f"{found.name:12}{found.label:26}{gib(found.visible_hbm_bytes):>12} visible")
+        devices = [device for item in names() if (device := accelerator(item)) is not None]
+        name_width = max(len(device.name) for device in devices)
+        label_width = max(len(device.label) for device in devices)
+        for device in devices:
+            size = gib(device.visible_hbm_bytes)
+            click.echo(f"{device.name:{name_width}}  {device.label:{label_width}}  {size:>9} visible")
         return
     check_gpu(name)
     found = accelerator(name)
     assert found is not None
-    for label, value, unit, source in describe(found):
-        click.echo(f"{label:34}{value} {unit or ''}".rstrip() + (f"   [{source}]" if source else ""))
+    lines = list(describe(found))
+    width = max(len(label) for label, *_ in lines)
+    for label, value, unit, source in lines:
+        click.echo(f"{label:{width}}  {value} {unit or ''}".rstrip() + (f"   [{source}]" if source else ""))

@@ -79,9 +79,8 @@ def _recipe(file: str | None, values: dict[str, Any]) -> Run | None:
     if file is not None:
         from primus_lint.pipeline import check_source
         from primus_lint.settings import load_settings
-        from primus_lint.source.text import SourceText
 
-        checked = check_source(SourceText.from_path(file), common.make_options(values), load_settings(file))
+        checked = check_source(common.file_source(file), common.make_options(values), load_settings(file))
         runs = [subject.run for subject in checked.subjects if subject.run is not None]
         if not runs:
             for finding in checked.findings:

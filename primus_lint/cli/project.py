@@ -25,9 +25,8 @@ def command(file: str, form: str, **values: Any) -> None:
     """Memory of every pipeline rank and projected speed of FILE on its target."""
     from primus_lint.pipeline import check_source
     from primus_lint.settings import load_settings
-    from primus_lint.source.text import SourceText
 
-    checked = check_source(SourceText.from_path(file), common.make_options(values), load_settings(file))
+    checked = check_source(common.file_source(file), common.make_options(values), load_settings(file))
     if checked.unreadable or not checked.subjects:
         for finding in checked.findings:
             click.echo(f"{finding.severity}[{finding.name}]: {finding.message}", err=True)

@@ -133,6 +133,7 @@ class ResolvedDocument:
         "format",
         "framework_version",
         "is_recipe",
+        "lost",
         "path",
         "preset_source",
         "presets",
@@ -166,6 +167,8 @@ class ResolvedDocument:
         self.env_used: dict[str, str | None] = {}  # variable -> value found (None: unset, default taken)
         self.top_level: dict[str, Value] = {}  # dotted leaves outside modules (work_group, platform.config, strays)
         self.env: dict[str, Value] = {}  # variables that the file itself exports (Primus `env:`, Megatron ENV_VARS)
+        # what parents set in a section that was replaced as a whole: path of the key -> what replaces it, what was set
+        self.lost: dict[tuple[str | int, ...], tuple[Origin, Value]] = {}
         self.preset_source = ""  # where presets came from, for people
         self.again: Callable[[SourceText], ResolvedDocument] | None = None  # reads another text of this file alike
         self.framework_version: str | None = None  # when the file or its presets state one

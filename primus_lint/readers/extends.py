@@ -25,14 +25,16 @@ class Chain:
     branch    the merged tree, without `extends`
     problems  of all files of the chain
     files     every file read, this one first
+    lost      what parents set in sections that a null, scalar or list replaces: path of the key -> what replaces, what was set
     """
 
-    __slots__ = ("branch", "files", "problems", "signatures", "sources", "used")
+    __slots__ = ("branch", "files", "lost", "problems", "signatures", "sources", "used")
 
     def __init__(self) -> None:
         self.branch = Branch()
         self.problems: list[LocatedProblem] = []
         self.files: list[str] = []
+        self.lost: dict[tuple[str | int, ...], tuple[Origin, Value]] = {}
         self.sources: dict[str, SourceText] = {}
         self.used: dict[str, str | None] = {}
         self.signatures: dict[str, _Signature] = {}
@@ -85,7 +87,9 @@ def _replaced(section: Branch, value: Value, chain: Chain) -> None:
     origin = value.origin
     if len(origin.key_path) > DEEPEST:
         return  # a section of keys: said where the presets have it
-    count = len(flatten(section))
+    leaves = flatten(section)
+    chain.lost.update((leaf.origin.key_path, (origin, leaf)) for _, leaf in leaves)
+    count = len(leaves)
     what = "an empty value (null)" if value.value is None else f"{value.value!r}"
     name = ".".join(str(part) for part in origin.key_path)
     message = (
@@ -99,6 +103,7 @@ def _absorb(chain: Chain, parent: Chain) -> None:
     seen = set(chain.problems)
     chain.problems.extend(problem for problem in parent.problems if problem not in seen)
     chain.files.extend(file for file in parent.files if file not in chain.files)
+    chain.lost.update(parent.lost)
     chain.sources.update(parent.sources)
     chain.used.update(parent.used)
     chain.signatures.update(parent.signatures)

@@ -80,12 +80,14 @@ def read_primus(
     result.is_recipe = True
     result.problems = [*result.problems, *(problem for problem in chain.problems if problem not in body.problems)]
     _note_files(result, chain)
-    _top_level(result, tree)
+    _top_level(result, tree, () if orphan else REQUIRED)  # a parent that is not there may have them
     _environment(result, doc, env, "env" in own)
     _platform(result, store, tree)
     cli = command_line(set_values, cli_words, result.problems)
     if type(modules) is Branch:
         for name, node in modules.items():
+            if orphan and type(node) is Branch and "framework" not in node:
+                continue  # the parent that is not there may name it
             section = resolve_module(name, node, store, result, cli, model)
             if section is not None:
                 result.sections.append(section)
@@ -142,13 +144,14 @@ def _note_files(result: ResolvedDocument, chain: Chain) -> None:
     for path, source in chain.sources.items():
         result.sources.setdefault(path, source)
     result.env_used.update(chain.used)
+    result.lost.update(chain.lost)
 
 
-def _top_level(result: ResolvedDocument, tree: Branch) -> None:
+def _top_level(result: ResolvedDocument, tree: Branch, required: tuple[str, ...]) -> None:
     for key, node in tree.items():
         if key != "modules":
             result.top_level.update(flatten(node, key))
-    for key in REQUIRED:
+    for key in required:
         if key not in tree:
             message = f"required key `{key}` is missing at the top level"
             result.problems.append(LocatedProblem("missing-required-key", message, result.path, None, 1, 1, True))

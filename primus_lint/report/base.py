@@ -27,12 +27,14 @@ class BaseError(Exception):
 
 
 class Before:
-    """One section as it was at the revision. `subject` is None when the file or section did not exist."""
+    """One section as it was at the revision. `subject` is None when the file or section did not exist; `path` is the
+    file's former name when git tells that it was renamed."""
 
-    __slots__ = ("limit", "revision", "subject")
+    __slots__ = ("limit", "path", "revision", "subject")
 
-    def __init__(self, revision: str, subject: Subject | None, limit: float) -> None:
+    def __init__(self, revision: str, subject: Subject | None, limit: float, path: str | None = None) -> None:
         self.revision = revision
+        self.path = path
         self.subject = subject
         self.limit = limit  # share of tokens/s that a change may lose
 
@@ -84,12 +86,19 @@ class Comparison:
 
     def line(self) -> str:
         speed, headroom = self.cells()
-        return f"against {self.before.revision}: {speed} tokens/s/GPU, headroom {headroom}: {self.verdict}"
+        former = f" ({self.before.path})" if self.before.path else ""
+        return f"against {self.before.revision}{former}: {speed} tokens/s/GPU, headroom {headroom}: {self.verdict}"
 
     def as_json(self) -> dict[str, Any]:
         then, now = self.figures()
         keys = {key: list(pair) for key, pair in self.before.changed_keys(self.after).items()}
-        return {"before": then, "after": now, "verdict": self.verdict, "changed_keys": keys}
+        return {
+            "renamed_from": self.before.path,
+            "before": then,
+            "after": now,
+            "verdict": self.verdict,
+            "changed_keys": keys,
+        }
 
 
 def _words(name: str, side: dict[str, Any]) -> str:
@@ -147,6 +156,9 @@ class Base:
         self.commit = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", name).decode().strip()
         listed = self._git("diff", "--name-only", "--no-renames", "-z", self.commit, "--")
         self.changed = set(listed.decode("utf-8", "surrogateescape").split("\0"))
+        renames = self._git("diff", "--find-renames", "--diff-filter=R", "--name-status", "-z", self.commit, "--")
+        words = renames.decode("utf-8", "surrogateescape").split("\0")  # R100, old, new, R087, old, new, ...
+        self.renamed = dict(zip(words[2::3], words[1::3], strict=False))
 
     def attach(self, checked: Checked) -> None:
         """Give every section of a changed file its `before`, and note the comparison."""
@@ -156,21 +168,23 @@ class Base:
         if source is None or not checked.subjects:
             return
         own = self._relative(checked.path)
-        data = self._show(own)
-        touched = data is None or data != source.data
+        former = self.renamed.get(own)
+        data = self._show(former or own)
+        touched = former is not None or data is None or data != source.data
         if not touched and not self._changed_parents(checked):
             return
         old: Checked | None = None
         if data is not None:
-            old = self._check(checked, SourceText.from_bytes(source.path, data), self.options.primus_root)
-            if old.unreadable or self._changed_parents(old):
-                old = self._in_tree(checked, own)
+            if former is None:
+                old = self._check(checked, SourceText.from_bytes(source.path, data), self.options.primus_root)
+            if old is None or old.unreadable or self._changed_parents(old):
+                old = self._in_tree(checked, former or own)
         sections = {} if old is None else {subject.section.name: subject for subject in old.subjects}
         for index, subject in enumerate(checked.subjects):
             then = sections.get(subject.section.name)
             if then is None and old is not None and len(old.subjects) == len(checked.subjects):
                 then = old.subjects[index]
-            subject.before = Before(self.name, then, self.limit)
+            subject.before = Before(self.name, then, self.limit, former)
         first = checked.subjects[0]
         assert first.before is not None
         self.comparisons.append(Comparison(checked.path, first.before, first))

@@ -73,8 +73,9 @@ def comparisons(report: Report) -> str:
     rows = []
     for item in report.comparisons:
         speed, headroom = item.cells()
+        former = f" (was {item.before.path})" if item.before.path else ""
         rows.append(
-            f'<tr><td class="path">{escape(relative(item.path, report.root))}</td><td class="n">{speed}</td>'
+            f'<tr><td class="path">{escape(relative(item.path, report.root) + former)}</td><td class="n">{speed}</td>'
             f'<td class="n">{headroom}</td><td class="n">{item.verdict}</td></tr>'
         )
     return (

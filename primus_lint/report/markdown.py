@@ -59,7 +59,8 @@ def comparison_table(report: Report) -> list[str]:
     ]
     for item in report.comparisons:
         speed, headroom = item.cells()
-        lines.append(f"| `{relative(item.path, report.root)}` | {speed} | {headroom} | {item.verdict} |")
+        former = f" (was `{item.before.path}`)" if item.before.path else ""
+        lines.append(f"| `{relative(item.path, report.root)}`{former} | {speed} | {headroom} | {item.verdict} |")
     return lines
 
 

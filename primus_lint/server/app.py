@@ -59,8 +59,15 @@ class Server(LanguageServer):
         except UsageError as error:
             self.say(str(error), types.MessageType.Error)
 
+    def at_hand(self, uri: str) -> Analysis | None:
+        """The analysis of a document, or None when it is neither open nor a file that can be read."""
+        try:
+            return self.analysis(uri)
+        except (OSError, UnicodeDecodeError):
+            return None
+
     def analysis(self, uri: str) -> Analysis:
-        """The analysis of a document as it stands now."""
+        """The analysis of a document as it stands now. Raises OSError or UnicodeDecodeError for one that is not open."""
         document = self.workspace.get_text_document(uri)
         known = self.analyses.get(uri)
         if known is not None and known[0] == document.version and document.version is not None:
@@ -118,8 +125,11 @@ async def fix(server: Server, uri: str, tune: bool) -> None:
     """Repair (and tune) a document through an edit of the client; say what was done and what could not be."""
     from primus_lint.tune.fix import Rules, fix_source
 
+    analysis = server.at_hand(uri)
+    if analysis is None:
+        server.say(f"{uri} cannot be read", types.MessageType.Error)
+        return
     version = server.workspace.get_text_document(uri).version
-    analysis = server.analysis(uri)
     loop = asyncio.get_running_loop()
     arguments = (analysis.source, analysis.options, analysis.settings, Rules(tune=tune))
     result = await loop.run_in_executor(None, fix_source, *arguments)
@@ -183,7 +193,9 @@ def create(values: dict[str, Any] | None = None) -> Server:
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def hovered(ls: Server, params: types.HoverParams) -> types.Hover | None:
-        analysis = ls.analysis(params.text_document.uri)
+        analysis = ls.at_hand(params.text_document.uri)
+        if analysis is None:
+            return None
         found = hover.hover(analysis, analysis.positions.offset(params.position))
         if found is None:
             return None
@@ -193,18 +205,21 @@ def create(values: dict[str, Any] | None = None) -> Server:
 
     @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=[" ", "-", "=", "["]))
     def complete(ls: Server, params: types.CompletionParams) -> list[types.CompletionItem]:
-        analysis = ls.analysis(params.text_document.uri)
-        return completion.completion(analysis, analysis.positions.offset(params.position))
+        analysis = ls.at_hand(params.text_document.uri)
+        return [] if analysis is None else completion.completion(analysis, analysis.positions.offset(params.position))
 
     kinds = [types.CodeActionKind.QuickFix, types.CodeActionKind.Source, actions.FIX_ALL]
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(kinds))
     def code_actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeAction | types.Command]:
         uri = params.text_document.uri
+        analysis = ls.at_hand(uri)
+        if analysis is None:
+            return []
         version = ls.workspace.get_text_document(uri).version
         only = params.context.only
         wanted = None if only is None else [str(getattr(kind, "value", kind)) for kind in only]
-        return actions.actions(ls.analysis(uri), params.range, version, wanted)
+        return actions.actions(analysis, params.range, version, wanted)
 
     @server.command(actions.FIX_COMMAND)
     async def fix_file(ls: Server, uri: str) -> None:

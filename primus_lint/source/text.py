@@ -6,6 +6,8 @@ computed only when something is reported.
 
 from __future__ import annotations
 
+import os
+import stat
 from bisect import bisect_right
 from typing import NamedTuple
 
@@ -16,6 +18,8 @@ _BOMS = (
     (b"\xff\xfe", "utf-16-le"),
     (b"\xfe\xff", "utf-16-be"),
 )
+
+STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/null", "/proc/")
 
 
 class Span(NamedTuple):
@@ -83,7 +87,11 @@ class SourceText:
 
     @classmethod
     def from_path(cls, path: str) -> SourceText:
-        """Read a file. Raises OSError."""
+        """Read a file. Raises OSError; so does what is no file and may never end, such as a named pipe (the shell's own
+        streams under /dev and /proc are read)."""
+        kind = os.stat(path).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or path.startswith(STREAMS)):
+            raise OSError(None, "not a regular file (a pipe, socket or device)", path)
         with open(path, "rb") as file:
             return cls.from_bytes(path, file.read())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -293,3 +294,37 @@ def test_a_missing_training_length_hides_no_memory(repo: Path, lint: Any) -> Non
     data = report(lint("--output-format", "json", "--set", "train_iters=null", "configs/endless.yaml"))
     assert "training-length-given" in [finding["name"] for finding in errors(data)]
     assert data["files"][0]["memory"] is not None and data["files"][0]["time"] is not None
+
+
+def test_what_is_no_file_is_skipped_in_a_folder_and_refused_by_name(repo: Path, lint: Any) -> None:
+    """A link to nothing and a named pipe; a pipe is never opened (it would wait for a writer for ever)."""
+    (repo / "configs/gone.yaml").symlink_to("nowhere")
+    os.mkfifo(repo / "configs/pipe.yaml")
+    (repo / "configs/loop").symlink_to(repo / "configs")
+    alone = lint("configs/clean-llama3.1_8B.yaml")
+    for name in ("illegal-qwen2.5_7B", "oom-llama3.1_70B", "slow-mixtral_8x7B"):
+        (repo / f"configs/{name}.yaml").unlink()
+    result = lint("configs")
+    assert result.exit_code == 0 and result.stdout == alone.stdout
+    assert result.stderr.splitlines() == [
+        "primus-lint: warning: configs/gone.yaml is skipped: a link to nowhere, which does not exist",
+        "primus-lint: warning: configs/pipe.yaml is skipped: not a regular file (a pipe, socket or device)",
+    ]
+    for command in ((), ("fix",), ("project",), ("config",), ("tune",), ("explain",)):
+        for name in ("gone", "pipe"):
+            result = lint(*command, f"configs/{name}.yaml")
+            assert result.exit_code == 2 and f"configs/{name}.yaml" in result.stderr, command
+
+
+def test_a_folder_that_cannot_be_listed_is_not_clean(repo: Path, lint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repo / "configs/closed").mkdir()
+    scandir = os.scandir
+
+    def refused(path: Any) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    result = lint("configs")
+    assert result.exit_code == 2 and "configs/closed: " in result.stderr

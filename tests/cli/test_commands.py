@@ -56,6 +56,28 @@ def test_explain_a_value_of_a_launch_script(tmp_path: Path, lint: Any) -> None:
     assert result.exit_code == 2 and "leaves here, before any training command" in result.stderr
 
 
+def test_explain_shows_what_a_parent_set_in_a_section_that_is_gone(repo: Path, lint: Any) -> None:
+    """A null in place of `overrides` wipes the parent's: the chain of a key says so, whether a preset sets it or not."""
+    parent = (repo / CLEAN).read_text()
+    line = parent[: parent.index("global_batch_size")].count("\n") + 1
+    (repo / "configs/parent.yaml").write_text(parent + "      not_a_key_of_megatron: 7\n")
+    thin = "extends: parent.yaml\nmodules:\n  pre_trainer:\n    overrides:\n"
+    (repo / "configs/thin.yaml").write_text(thin)
+    out = lint("explain", "configs/thin.yaml:global_batch_size").output
+    assert "lost       128 from extends" in out and f"parent.yaml:{line}:" in out and "thin.yaml:4:5 replaces" in out
+    out = lint("explain", "configs/thin.yaml:not_a_key_of_megatron").output
+    assert "is not set\n" in out and "lost       7 from extends" in out
+    (repo / "configs/thin.yaml").write_text(thin.replace("overrides:", "overrides: {lr: 1.0e-4}"))
+    assert "lost" not in lint("explain", "configs/thin.yaml:global_batch_size").output
+
+
+@pytest.mark.parametrize("key", ["micro-batch-size", "micro_batch_size", "--micro-batch-size"])
+def test_explain_takes_hyphens_for_underscores(repo: Path, lint: Any, key: str) -> None:
+    paths = ("", "modules.pre_trainer.overrides.")
+    answers = {lint("explain", f"{CLEAN}:{path}{key}").output for path in paths}
+    assert len(answers) == 1 and "used       2 from experiment" in answers.pop()
+
+
 def test_explain_memory_says_what_crosses_the_limit_first(repo: Path, lint: Any) -> None:
     """Every line within 100 columns; the rank, the event and the item; three cures with their price."""
     result = lint("explain", OOM, "--memory", "--nodes", "1", "--gpu", "mi300x")
@@ -141,6 +163,20 @@ def test_hardware(lint: Any) -> None:
         assert name in listing.output.lower()
     assert "206,141,652,992" in lint("hardware", "MI300X").output
     assert lint("hardware", "mi999x").exit_code == 2
+
+
+def test_columns_of_hardware_do_not_touch(lint: Any) -> None:
+    from primus_lint.hardware import accelerator, describe, names
+
+    lines = lint("hardware").output.splitlines()
+    for name in names():
+        device = accelerator(name)
+        assert device is not None
+        (line,) = [line for line in lines if line.startswith(f"{device.name} ")]
+        assert f" {device.label} " in line
+        shown = lint("hardware", name).output.splitlines()
+        for (label, value, *_), line in zip(describe(device), shown, strict=True):
+            assert line.startswith(f"{label} ") and f"  {value}" in line
 
 
 def test_config_says_where_the_target_comes_from(repo: Path, lint: Any) -> None:

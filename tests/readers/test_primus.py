@@ -403,8 +403,11 @@ def test_an_unreadable_recipe_is_one(resolve: Resolve) -> None:
 
 
 def test_a_child_whose_parent_is_missing_is_one(resolve: Resolve) -> None:
-    document = resolve("extends: [gone.yaml]\nexp_name: x\n")
-    assert document.is_recipe and only(document, "extends-missing").fatal
+    """What the file lacks may stand in the parent: only the parent is missing."""
+    for text in ("exp_name: x\n", "exp_name: x\nmodules:\n  pre_trainer: {overrides: {lr: 1.0}}\n"):
+        document = resolve("extends: [gone.yaml]\n" + text)
+        assert document.is_recipe and only(document, "extends-missing").fatal
+        assert len(document.problems) == 1
 
 
 def test_a_checkout_that_is_none(overrides: Resolve, tmp_path: Path) -> None:

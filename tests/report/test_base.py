@@ -63,6 +63,34 @@ def test_a_faster_or_a_new_recipe_is_none(git_repo: Path, report: Any, lint: Any
     assert "projected-regression" not in [finding["name"] for finding in data["findings"]]
 
 
+def test_a_renamed_recipe_is_compared_with_what_it_was(git_repo: Path, report: Any, lint: Any) -> None:
+    """As git tells renames: added, or committed; also into another folder, with a parent beside the old place."""
+    child = git_repo / "configs" / "child.yaml"
+    child.write_text(
+        "extends: clean-llama3.1_8B.yaml\nexp_name: a child of the clean recipe with a longer text of its own\n"
+    )
+    git(git_repo, "add", "-A")
+    git(git_repo, "commit", "-q", "-m", "child")
+    (git_repo / "configs/other").mkdir()
+    git(git_repo, "mv", CLEAN, "configs/other/renamed.yaml")
+    git(git_repo, "mv", "configs/child.yaml", "configs/other/child.yaml")
+    on = ("--gpu", "mi300x", "--nodes", "1")
+    moved = git_repo / "configs/other/child.yaml"
+    moved.write_text(moved.read_text().replace("clean-llama3.1_8B", "renamed"))
+    files = compared(report("--base", "HEAD", *on, "configs/other"))
+    assert {path: file["renamed_from"] for path, file in files.items()} == {
+        "configs/other/child.yaml": "configs/child.yaml",
+        "configs/other/renamed.yaml": CLEAN,
+    }
+    assert {file["verdict"] for file in files.values()} == {"as fast"}
+    slow_down(git_repo / "configs/other/renamed.yaml")
+    git(git_repo, "commit", "-q", "-am", "moved")
+    out = lint("--base", "HEAD~1", *on, "configs/other").stdout
+    assert out.count("[projected-regression]") == 2 and f"against HEAD~1 ({CLEAN}):" in out
+    files = compared(report("--base", "HEAD~1", *on, "configs/other"))
+    assert all(file["verdict"].startswith("-") for file in files.values()) and len(files) == 2
+
+
 def test_what_did_not_fit_had_no_speed_to_lose(git_repo: Path, report: Any) -> None:
     path = git_repo / OOM
     path.write_text(path.read_text().replace("micro_batch_size: 4", "micro_batch_size: 1"))

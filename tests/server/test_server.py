@@ -84,6 +84,26 @@ def test_diagnostics_follow_the_text(client: Client, repo: Path) -> None:
     assert client.diagnostics(path) == []
 
 
+@pytest.mark.parametrize("uri", ["file:///nowhere/at-all.yaml", "untitled:Untitled-1", "file:///", ""])
+def test_a_document_that_is_not_there_has_nothing_to_say(client: Client, repo: Path, uri: str) -> None:
+    """Answers, not errors: an editor may ask before it has opened, or after a file is gone."""
+    where = {"textDocument": {"uri": uri}, "position": {"line": 3, "character": 4}}
+    assert client.request("textDocument/hover", where) is None
+    assert client.request("textDocument/completion", where) == []
+    context = {"textDocument": {"uri": uri}, "range": everything(""), "context": {"diagnostics": []}}
+    assert client.request("textDocument/codeAction", context) == []
+    for command in ("primus-lint.fix", "primus-lint.repair"):
+        client.request("workspace/executeCommand", {"command": command, "arguments": [uri]})
+        shown = client.wait_method("window/showMessage")["params"]
+        assert "cannot be read" in shown["message"]
+
+
+def test_a_file_that_is_not_open_is_read(client: Client, repo: Path) -> None:
+    path = repo / "configs/clean-llama3.1_8B.yaml"
+    line, column = find(path.read_text(), "micro_batch_size")
+    assert "**micro_batch_size** = `2`" in client.hover(path, line, column)
+
+
 def test_yaml_that_is_no_recipe_is_left_alone(client: Client, repo: Path) -> None:
     path = repo / "compose.yaml"
     path.write_text("services:\n  web:\n    image: nginx\n")
