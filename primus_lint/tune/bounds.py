@@ -47,6 +47,8 @@ class Bound(NamedTuple):
     bases: list[Base]
     removed: dict[str, int] | None  # None: a group, or not counted yet
     legal: Any = None  # of a group: the elements that are legal whatever the split
+    elements: Any = None  # of a counted base: positions of its legal elements
+    seconds: Any = None  # and what each of them takes at least
 
 
 class Bounds:
@@ -150,12 +152,13 @@ class Bounds:
     def base(self, base: Base) -> Bound:
         """The bound of one base, and what the rules remove of it."""
         removed: dict[str, int] = {}
+        keep, seconds = self.legal_and_seconds(base, removed.__setitem__)
+        elements, seconds = np.flatnonzero(keep), np.broadcast_to(seconds, keep.shape)[keep]
         if not self.by_time:
-            self.legal_and_seconds(base, removed.__setitem__)
-            return Bound(self.changed(base), [base], removed)
-        _, keep, seconds = self.legal_and_seconds(base, removed.__setitem__)
-        least = float(np.broadcast_to(seconds, keep.shape)[keep].min()) if keep.any() else float("inf")
-        return Bound(least, [base], removed)
+            least = self.changed(base)
+        else:
+            least = float(seconds.min()) if len(seconds) else float("inf")
+        return Bound(least, [base], removed, elements=elements, seconds=seconds)
 
     def removed(self, base: Base) -> dict[str, int]:
         """How many elements of a base each rule removes."""
@@ -165,7 +168,7 @@ class Bounds:
         evaluator.legal(names, evaluator.others, shape.valid, counts.__setitem__)
         return counts
 
-    def legal_and_seconds(self, base: Base, removed: Callable[[str, int], None]) -> tuple[Shape, Any, Any]:
+    def legal_and_seconds(self, base: Base, removed: Callable[[str, int], None]) -> tuple[Any, Any]:
         """Of a base: which elements no rule removes whatever the form, and their seconds without any recomputation (0
         where they cannot be told, or are not asked for)."""
         shape, evaluator = self.shape(base.axes), self.evaluator
@@ -174,7 +177,7 @@ class Bounds:
         seconds: Any = None
         if keep.any() and self.by_time:
             seconds = evaluator.seconds(evaluator.run(names), shape.shape, self.prices(base))
-        return shape, keep, 0.0 if seconds is None else np.where(np.isfinite(seconds), seconds, 0.0)
+        return keep, 0.0 if seconds is None else np.where(np.isfinite(seconds), seconds, 0.0)
 
     def fitting(self, base: Base, indices: Any, capacity_bytes: float, form: dict[str, Any]) -> Any:
         """Which of some elements of a base may fit in a form of a kind: a mask.

@@ -188,10 +188,9 @@ class Search:
         (base,), rows = item.bases, self.bounds.rows(item.bases[0])
         assert item.removed is not None
         self.count(base, item.removed)
-        shape, keep, bounds = self.bounds.legal_and_seconds(base, lambda name, number: None)
-        chosen = keep & (bounds <= self.objective.seconds_limit)
-        self.certificate.bounded += int(keep.sum() - chosen.sum()) * rows
-        indices = np.flatnonzero(chosen)
+        shape = self.bounds.shape(base.axes)
+        indices = item.elements[item.seconds <= self.objective.seconds_limit]
+        self.certificate.bounded += (len(item.elements) - len(indices)) * rows
         if not len(indices):
             return
         # which elements may fit with whole layers recomputed, and which without

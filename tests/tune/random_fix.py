@@ -1,7 +1,7 @@
 """Random recipe files repaired and tuned: `python -m tests.tune.random_fix --count 5000 --jobs 2`.
 
-Every outcome must be legal and fit (by reading the new text anew), be no slower than before, keep every comment, change
-nothing that is trained, and stay as it is on a second run. Files for which nothing fits must stay untouched.
+Nine of ten are told to keep some keys as they are (most often the pipeline, which makes the search short). Every outcome must be legal and fit (by reading the new text anew), be no slower than before, keep every comment, change
+nothing that is trained or to be kept, and stay as it is on a second run. Files for which nothing fits must say so.
 """
 
 from __future__ import annotations
@@ -16,12 +16,29 @@ from primus_lint.pipeline import Checked, Options, Subject, check_source
 from primus_lint.source.text import SourceText
 from primus_lint.tune import safety
 from primus_lint.tune.fix import Rules, fix_source
+from primus_lint.tune.keys import (
+    CP,
+    CP_TYPE,
+    EP,
+    ETP,
+    EXPERT_KEYS,
+    GRAD_OVERLAP,
+    MBS,
+    PARAM_OVERLAP,
+    PIPELINE_KEYS,
+    PP,
+    RECOMPUTE_KEYS,
+    SPLIT_KEYS,
+    TP,
+)
 
 MODELS = (
     ("llama3.1_8B.yaml", False), ("llama3.2_1B.yaml", False), ("qwen2.5_7B.yaml", False), ("qwen3_8B.yaml", False),
     ("llama2_13B.yaml", False), ("qwen2.5_72B.yaml", False), ("llama3.1_70B.yaml", False),
     ("mixtral_8x7B_v0.1.yaml", True), ("deepseek_v2_lite.yaml", True), ("qwen3_30B_A3B.yaml", True),
 )  # fmt: skip
+PIPELINE = frozenset((PP, *SPLIT_KEYS, *PIPELINE_KEYS))
+OTHERS = ((TP,), (CP, CP_TYPE), (EP, ETP), (MBS,), RECOMPUTE_KEYS, EXPERT_KEYS, (GRAD_OVERLAP, PARAM_OVERLAP))
 TRAINED = ("global_batch_size", "seq_length", "num_layers", "lr", "train_iters", "max_position_embeddings")
 
 
@@ -82,6 +99,15 @@ def comments(text: str, left: str | None = None) -> list[str]:
     return found
 
 
+def kept(rng: random.Random) -> frozenset[str]:
+    """What a user may want to stay as it is: nothing, the pipeline, or that and more."""
+    if rng.random() < 0.1:
+        return frozenset()
+    more = rng.sample(OTHERS, rng.choice((0, 0, 1, 2)))
+    pipeline = PIPELINE if rng.random() < 0.9 else frozenset()
+    return pipeline | {key for keys in more for key in keys}
+
+
 class Outcome(NamedTuple):
     """`problem` is empty when everything held. `kind`: "unchanged", "repaired", "tuned", "hopeless"."""
 
@@ -111,7 +137,7 @@ def one(seed: int) -> Outcome:
     rng = random.Random(seed)
     text = recipe(rng)
     options = Options(gpu=rng.choice(("mi300x", "mi355x")), nodes=rng.choice((1, 1, 2, 4)))
-    how = Rules(unsafe=rng.random() < 0.1, minimal=rng.random() < 0.1, tune=rng.random() < 0.85)
+    how = Rules(unsafe=rng.random() < 0.1, minimal=rng.random() < 0.1, tune=rng.random() < 0.85, keep=kept(rng))
     source = SourceText.from_bytes("random.yaml", text.encode())
     result = fix_source(source, options, None, how)
     after = check_source(SourceText.from_bytes("random.yaml", result.source.data), options, None)
@@ -139,6 +165,9 @@ def one(seed: int) -> Outcome:
     old, new = before_subject.lowered.namespace.given, subject.lowered.namespace.given
     if any(old.get(key) != new.get(key) for key in TRAINED):
         problem = "what is trained changed"
+    touched = [key for key in how.keep if old.get(key) != new.get(key)]
+    if touched:
+        problem = f"keys to keep changed: {touched}"
     assert before_subject.run is not None or problem or subject.run is not None
     if not how.unsafe and result.candidate is not None and before_subject.run is not None:
         kinds = safety.class_of_all(result.candidate.changes.items(), old, before_subject.run.model)
@@ -169,6 +198,9 @@ def main() -> int:
                 print(f"seed {seed}: {outcome.problem}", flush=True)
             if outcome.kind == "tuned" and outcome.gain:
                 gains.append(outcome.gain)
+            done = seed - given.seed + 1
+            if done % 50 == 0:
+                print(f"{done}: {kinds}, {bad} problems; {time.perf_counter() - start:.0f} s", flush=True)
     middle = f", median gain of tuned ones that ran before {sorted(gains)[len(gains) // 2]:.1%}" if gains else ""
     print(f"{given.count} recipes: {kinds}, {bad} problems{middle}; {time.perf_counter() - start:.0f} s")
     return int(bad > 0)
