@@ -56,6 +56,10 @@ def doubts(
         held = sizes.m * transients.batch_bytes(sizes)
         text = "ranks that load data kept the batches of a whole step in 16 of 60 runs of Megatron-LM of 2026"
         out["batches of a step"] = Doubt(0, held, 0, held, text)
+    dummies = persistent.dummy_gradient_bytes(sizes, stage.segments)
+    if run.args.get("te") is None and (not is_scalar(dummies) or dummies):
+        text = "TransformerEngine before 2.3 keeps no dummy weight gradients"
+        out["dummy weight gradients"] = Doubt(dummies, 0, dummies, 0, text, True)
     other = workspace_alternative(sizes, chunks)
     if not is_scalar(other) or other:
         text = "PyTorch's BLAS workspace on Blackwell is 8 MiB in some builds and 32 MiB in others"

@@ -22,6 +22,7 @@ class Param(NamedTuple):
     shared: bool = False  # flagged `shared_embedding`: gets a bucket of its own
     count: Any = 1
     gemm: bool = False  # the weight of a linear layer that runs in FP8 when the recipe says so
+    inputs: Any = 0  # input width of a linear layer's weight
 
 
 class Segment(NamedTuple):
@@ -44,13 +45,13 @@ def attention(sizes: Sizes, te: bool) -> list[Param]:
     """Self-attention with grouped queries: linear_proj, linear_qkv (with the input norm inside for TE), qk norms."""
     model = sizes.run.model
     h, a, k, d, tp = sizes.h, sizes.A, sizes.k, sizes.d, sizes.tp
-    out = [Param("linear_proj.weight", a * d // tp * h, gemm=True)]
+    out = [Param("linear_proj.weight", a * d // tp * h, gemm=True, inputs=a * d // tp)]
     if model.linear_bias:
         out.append(Param("linear_proj.bias", h))
     if te:
         out += norm("linear_qkv.layer_norm_", h, sizes)
     width = (a * (2 if model.attention_output_gate else 1) + 2 * k) * d // tp
-    out.append(Param("linear_qkv.weight", width * h, gemm=True))
+    out.append(Param("linear_qkv.weight", width * h, gemm=True, inputs=h))
     if model.qkv_bias:
         out.append(Param("linear_qkv.bias", width))
     if model.qk_layernorm:
@@ -66,21 +67,23 @@ def latent_attention(sizes: Sizes, te: bool) -> list[Param]:
     qd = mla.qk_head_dim + mla.qk_pos_emb_head_dim
     fused = te and model.qk_layernorm
     down = 1 if te else tp  # the local spec has column-parallel down projections
-    out = [Param("linear_proj.weight", a * mla.v_head_dim // tp * h, gemm=True)]
+    values = a * mla.v_head_dim // tp
+    out = [Param("linear_proj.weight", values * h, gemm=True, inputs=values)]
     if model.linear_bias:
         out.append(Param("linear_proj.bias", h))
     if mla.q_lora_rank is None:
-        out.append(Param("linear_q_proj.weight", a * qd // tp * h, gemm=True))
+        out.append(Param("linear_q_proj.weight", a * qd // tp * h, gemm=True, inputs=h))
     else:
-        out.append(Param("linear_q_down_proj.weight", mla.q_lora_rank // down * h, gemm=True))
+        out.append(Param("linear_q_down_proj.weight", mla.q_lora_rank // down * h, gemm=True, inputs=h))
         if fused:
             out += norm("linear_q_up_proj.layer_norm_", mla.q_lora_rank, sizes)
-        out.append(Param("linear_q_up_proj.weight", a * qd // tp * mla.q_lora_rank, gemm=True))
-    out.append(Param("linear_kv_down_proj.weight", (mla.kv_lora_rank + mla.qk_pos_emb_head_dim) // down * h, gemm=True))
+        out.append(Param("linear_q_up_proj.weight", a * qd // tp * mla.q_lora_rank, gemm=True, inputs=mla.q_lora_rank))
+    latent = (mla.kv_lora_rank + mla.qk_pos_emb_head_dim) // down
+    out.append(Param("linear_kv_down_proj.weight", latent * h, gemm=True, inputs=h))
     if fused:
         out += norm("linear_kv_up_proj.layer_norm_", mla.kv_lora_rank, sizes)
     up = a * (mla.qk_head_dim + mla.v_head_dim) // tp
-    out.append(Param("linear_kv_up_proj.weight", up * mla.kv_lora_rank, gemm=True))
+    out.append(Param("linear_kv_up_proj.weight", up * mla.kv_lora_rank, gemm=True, inputs=mla.kv_lora_rank))
     if model.qk_layernorm and not te:
         if mla.q_lora_rank is not None:
             out += norm("q_layernorm.", mla.q_lora_rank, sizes)
@@ -92,10 +95,10 @@ def mlp(sizes: Sizes, prefix: str, width: Any, te_norm: bool) -> list[Param]:
     """fc1 (with the pre-MLP norm inside for a dense TE layer) and fc2, both split over tensor ranks."""
     h, tp, bias = sizes.h, sizes.tp, sizes.run.model.linear_bias
     out = norm(prefix + "linear_fc1.layer_norm_", h, sizes) if te_norm else []
-    out.append(Param(prefix + "linear_fc1.weight", sizes.fc1 * width // tp * h, gemm=True))
+    out.append(Param(prefix + "linear_fc1.weight", sizes.fc1 * width // tp * h, gemm=True, inputs=h))
     if bias:
         out.append(Param(prefix + "linear_fc1.bias", sizes.fc1 * width // tp))
-    out.append(Param(prefix + "linear_fc2.weight", width // tp * h, gemm=True))
+    out.append(Param(prefix + "linear_fc2.weight", width // tp * h, gemm=True, inputs=width // tp))
     if bias:
         out.append(Param(prefix + "linear_fc2.bias", h))
     return out
@@ -115,26 +118,26 @@ def experts(sizes: Sizes) -> list[Param]:
     one, two = sizes.fc1 * sizes.g // etp, sizes.g // etp
     if moe.grouped_gemm and moe.legacy_grouped_gemm:
         return [
-            Param("experts.weight1", width * one * local, apart, gemm=True),
-            Param("experts.weight2", two * width * local, apart, gemm=True),
+            Param("experts.weight1", width * one * local, apart, gemm=True, inputs=width),
+            Param("experts.weight2", two * width * local, apart, gemm=True, inputs=two),
         ]
     if run.kernels.turbo_grouped_gemm:
         return [
-            Param("experts.linear_fc1.weight", width * one * local, apart, gemm=True),
-            Param("experts.linear_fc2.weight", two * width * local, apart, gemm=True),
+            Param("experts.linear_fc1.weight", width * one * local, apart, gemm=True, inputs=width),
+            Param("experts.linear_fc2.weight", two * width * local, apart, gemm=True, inputs=two),
         ]
     if moe.grouped_gemm and run.kernels.implementation != "local":
-        out = [Param("experts.linear_fc1.weight*", one * width, apart, count=local, gemm=True)]
+        out = [Param("experts.linear_fc1.weight*", one * width, apart, count=local, gemm=True, inputs=width)]
         if bias:
             out.append(Param("experts.linear_fc1.bias*", one, apart, count=local))
-        out.append(Param("experts.linear_fc2.weight*", two * width, apart, count=local, gemm=True))
+        out.append(Param("experts.linear_fc2.weight*", two * width, apart, count=local, gemm=True, inputs=two))
         if bias:
             out.append(Param("experts.linear_fc2.bias*", width, apart, count=local))
         return out
-    expert = [Param("linear_fc1.weight", one * width, apart, gemm=True)]
+    expert = [Param("linear_fc1.weight", one * width, apart, gemm=True, inputs=width)]
     if bias:
         expert.append(Param("linear_fc1.bias", one, apart))
-    expert.append(Param("linear_fc2.weight", two * width, apart, gemm=True))
+    expert.append(Param("linear_fc2.weight", two * width, apart, gemm=True, inputs=two))
     if bias:
         expert.append(Param("linear_fc2.bias", width, apart))
     if not sizes.scalar:  # on a grid the order inside the expert buffer does not matter
@@ -153,10 +156,10 @@ def moe_mlp(sizes: Sizes) -> list[Param]:
     if model.linear_bias:
         out.append(Param("router.bias", sizes.E))
     if moe.latent_size:
-        out.append(Param("fc1_latent_proj.weight", moe.latent_size * sizes.h, gemm=True))
+        out.append(Param("fc1_latent_proj.weight", moe.latent_size * sizes.h, gemm=True, inputs=sizes.h))
         if model.linear_bias:
             out.append(Param("fc1_latent_proj.bias", moe.latent_size))
-        out.append(Param("fc2_latent_proj.weight", moe.latent_size * sizes.h, gemm=True))
+        out.append(Param("fc2_latent_proj.weight", moe.latent_size * sizes.h, gemm=True, inputs=moe.latent_size))
         if model.linear_bias:
             out.append(Param("fc2_latent_proj.bias", sizes.h))
     out += experts(sizes)
@@ -198,7 +201,7 @@ def mtp_layer(sizes: Sizes, moe: bool) -> tuple[Param, ...]:
     """One multi-token-prediction depth: two norms, eh_proj, a layer of the last decoder layer's kind, a norm."""
     h = sizes.h
     out = norm("enorm.", h, sizes) + norm("hnorm.", h, sizes)
-    out.append(Param("eh_proj.weight", 2 * h * h // sizes.tp, gemm=True))
+    out.append(Param("eh_proj.weight", 2 * h * h // sizes.tp, gemm=True, inputs=2 * h))
     out += layer(sizes, moe)
     out += norm("final_layernorm.", h, sizes)
     return tuple(out)
@@ -245,7 +248,7 @@ def chunk_segments(sizes: Sizes, chunk: Chunk) -> list[Segment]:
         out.append(Segment("mtp layer", mtp_layer(sizes, last_layer_is_moe(sizes)), len(chunk.mtp)))
     if chunk.loss and not (tied and chunk.embedding):
         shared = piped and tied and not chunk.mtp
-        weight = Param("output_layer.weight", sizes.V // sizes.tp * sizes.h, shared=shared)
+        weight = Param("output_layer.weight", sizes.V // sizes.tp * sizes.h, shared=shared, inputs=sizes.h)
         out.append(Segment("output layer", (weight,), 1))
     return out
 

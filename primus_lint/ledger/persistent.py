@@ -121,20 +121,23 @@ def mx_workspace_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
     return maximum(most - te_workspace_bytes(sizes), 0)
 
 
-def rope_table_bytes(sizes: Sizes, layers: int) -> Any:
-    """The rotary table in fp32, sequence x rotated dimensions of a head, over the whole sequence.
+def rope_table_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
+    """The rotary tables in fp32, sequence x rotated dimensions of a head, over the whole sequence: every model chunk has
+    one of its own (a cache, shared by all, remembers the last 32).
 
-    Under multi-latent attention every layer has one of its own (a cache remembers the last 32), and YaRN's has a cosine
-    and a sine table in the weights' dtype besides, over the positions before scaling.
+    Under multi-latent attention every layer has one, and YaRN's has a cosine and a sine table in the weights' dtype
+    besides, over the positions before scaling.
     """
     model, args = sizes.run.model, sizes.run.args
     if model.mla is not None:
+        layers = sum(len(chunk.layers) + len(chunk.mtp) for chunk in chunks)
         rotated = model.mla.qk_pos_emb_head_dim
         yarn = (args.get("rope_type") or "yarn") == "yarn"
         cached = 2 * (args.get("original_max_position_embeddings") or YARN_POSITIONS) * sizes.act if yarn else 0
         return rotated * (min(layers, ROPE_CACHE) * sizes.seq * 4 + layers * cached)
     if model.position_embedding in ("rope", "yarn", "mrope"):
-        return sizes.seq * int(sizes.d * (sizes.run.args.get("rotary_percent") or 1.0)) * 4
+        rotated = int(sizes.d * (args.get("rotary_percent") or 1.0))
+        return min(len(chunks), ROPE_CACHE) * sizes.seq * rotated * 4
     return 0
 
 
@@ -187,26 +190,28 @@ def retained_input_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
 
 
 def dummy_gradient_bytes(sizes: Sizes, segments: list[list[Segment]]) -> Any:
-    """With fused gradient accumulation TE returns a dummy weight gradient: one per distinct weight shape, for ever."""
+    """With fused gradient accumulation TE (since 2.3) returns a dummy weight gradient: one per distinct weight shape, for
+    ever; Megatron's own output layer takes TE's."""
     run = sizes.run
     if not run.optimizer.gradient_accumulation_fusion or run.kernels.implementation == "local":
         return 0
-    head = not older_te(run, 2000)  # Megatron's own output layer takes TE's dummy since TE has one
-    shapes: dict[str, Any] = {}
+    if older_te(run, 2003):
+        return 0
+    shapes: dict[str, tuple[Any, Any]] = {}  # weight -> (elements, inputs)
     for chunk in segments:
         for segment in chunk:
             for param in segment.params:
                 if param.name.startswith("experts.weight"):
                     continue  # the legacy kernel does not accumulate in place
-                if param.gemm or (head and param.name == "output_layer.weight"):
-                    shapes[param.name.rpartition("experts.")[2] + str(param.expert)] = param.numel
-    seen: list[Any] = []
+                if param.gemm or param.name == "output_layer.weight":
+                    shapes[param.name.rpartition("experts.")[2] + str(param.expert)] = param.numel, param.inputs
+    seen: list[tuple[Any, Any]] = []
     total: Any = 0
-    for numel in shapes.values():
+    for numel, inputs in shapes.values():
         fresh: Any = 1
-        for other in seen:
-            fresh = fresh * (numel != other)
-        seen.append(numel)
+        for other, its_inputs in seen:
+            fresh = fresh * ((numel != other) | (inputs != its_inputs))
+        seen.append((numel, inputs))
         total = total + fresh * numel * sizes.act
     return total
 
@@ -232,8 +237,9 @@ def persistent(sizes: Sizes, chunks: tuple[Chunk, ...], segments: list[list[Segm
     moe = moe_layers(sizes, chunks)
     loss = any(chunk.loss for chunk in chunks)
     out = workspaces(sizes, moe > 0, loss)
-    layers = sum(len(chunk.layers) for chunk in chunks)
-    out["rope table"] = (rope_table_bytes(sizes, layers), "sequence x rotated dimensions x 4 B; MLA: of every layer")
+    out["rope table"] = (
+        rope_table_bytes(sizes, chunks), "sequence x rotated dimensions x 4 B of every chunk; MLA: of every layer",
+    )  # fmt: skip
     out["global buffer"] = (
         global_buffer_bytes(sizes, moe > 0, loss),
         "gathered tokens x hidden, or local score matrix",

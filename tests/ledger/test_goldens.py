@@ -13,13 +13,17 @@ SMALL = "moe/gpt3_moe_mcore_te_tp2_pp2_ep4_etp1_"
 RUNS = [  # case, run, largest error after a step and at the peak: what each misses without its mechanism
     # CUDA graphs: 25 % after a step, 14 % at the peak
     ("moe/gpt3_mcore_te_tp2_pp2_ep4_etp1_resume_torch_dist_attn_cudagraph", "dev_dgx_h100", 0.005, 0.02),
-    ("moe/gpt3_moe_mcore_te_tp4_ep2_etp2_pp2_scoped_cudagraph", "dev_dgx_gb200", 0.004, 0.02),  # 5 % after a step
-    # layers of offloading on the device: 16 % at the peak; a workspace of overlapped experts: 0.8 % after a step; rotary
-    # tables of every MLA layer: 0.3 %
-    (SMALL + "no_mtp_no_a2a_ovlp_fine_grained_offloading", "dev_dgx_h100", 0.001, 0.02),
-    (SMALL + "fine_grained_offloading", "dev_dgx_h100", 0.001, 0.02),
+    ("moe/gpt3_moe_mcore_te_tp4_ep2_etp2_pp2_scoped_cudagraph", "dev_dgx_gb200", 0.005, 0.02),  # 5 % after a step
+    # layers of offloading on the device: 16 % at the peak; a workspace of overlapped experts: 0.8 % after a step
+    (SMALL + "no_mtp_no_a2a_ovlp_fine_grained_offloading", "dev_dgx_h100", 0.004, 0.02),
+    (SMALL + "fine_grained_offloading", "dev_dgx_h100", 0.004, 0.02),
     # one layer beside a backward, not a whole micro-batch: 14 % at the peak
-    ("moe/gpt3_mcore_te_tp2_pp2_ep4_etp1_selective_recompute_experimental", "dev_dgx_h100", 0.003, 0.025),
+    ("moe/gpt3_mcore_te_tp2_pp2_ep4_etp1_selective_recompute_experimental", "dev_dgx_h100", 0.005, 0.025),
+    # real models on 64 to 256 GPUs: 5,632 B in 20 GB (a rotary table of every chunk: 0.07 %), 2,560 B in 23 GB; a dummy
+    # gradient of fc1 beside that of fc2, which has as many elements: 0.3 %
+    ("mixtral/mixtral_8x7b_tp1pp4ep8vpp8_release", "dev_dgx_h100", 1e-6, 0.03),
+    ("mixtral/mixtral_8x22b_tp2pp8ep8vpp1_release", "dev_dgx_h100", 1e-6, 0.02),
+    ("gpt/gpt3_15b_8t_release", "dev_dgx_h100", 1e-4, 0.001),
     # FP8 primary weights and the fourth workspace of user buffers: 7 % after a step
     ("gpt/gpt3_weekly_mcore_tp2_pp2_current_scaling_native_fp8_tp_pp_sp_tp_overlap", "dev_dgx_h100", 0.004, 0.01),
     # Megatron-FSDP gathers ahead: 39 % after a step
@@ -52,8 +56,8 @@ def test_single_runs(case: str, run: str, steady: float, peak: float) -> None:
 def test_shares_over_all_runs(figures: dict[str, Any]) -> None:
     """Half of the pairs of runs of one recipe agree within 0.1 %, 95 % within 1 %: about as many as meet the account."""
     part = figures["without_skipped"]
-    assert figures["accounted"] == 358
-    assert part["steady_within_0.1pct"] > 0.46 and part["steady_within_1pct"] > 0.93
+    assert figures["accounted"] == 370
+    assert part["steady_within_0.1pct"] > 0.45 and part["steady_within_1pct"] > 0.92
     assert part["peak_median_error"] < 0.005 and part["peak_p90_error"] < 0.03
     assert figures["band"]["steady"]["inside"] > 0.95 and figures["band"]["peak"]["inside"] > 0.96
     assert figures["band"]["steady"]["median_width"] < 0.06 and figures["band"]["peak"]["median_width"] < 0.07
