@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from primus_lint.hardware.records import Accelerator
 
 ELEMENT_BYTES = {
-    "bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0, "fp8_blockwise": 1.0, "mxfp8": 1.0, "fp4": 0.5,
+    "bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0, "fp8_blockwise": 1.0, "mxfp8": 1.0, "turbo_mxfp8": 1.0, "fp4": 0.5,
 }  # fmt: skip
 WEIGHT_GRADIENT_BYTES = 8.0  # the fp32 main gradient is read and written (gradient accumulation fusion)
 QUANTIZE_BYTES = 3.0  # a 16-bit activation is read, its fp8 value written; wgrad finds both operands quantized
@@ -61,7 +61,7 @@ def attention_work(
 
 def gemm_time_s(acc: Accelerator, dtype: str, m: Any, n: Any, k: Any, op: str = "fwd") -> Seconds:
     """One product [m,k] x [k,n] of the dimensions actually multiplied. `dtype`: bf16, fp16, tf32, fp32, fp8,
-    fp8_blockwise, mxfp8, fp4; one that the accelerator lacks is timed as bf16 (legality is decided elsewhere).
+    fp8_blockwise, mxfp8, turbo_mxfp8, fp4; one that the accelerator lacks is timed as bf16 (legality is decided elsewhere).
     """
     rate = _of_dtype(acc.rates["gemm"], dtype)
     flops, moved = gemm_work(dtype, op, m, n, k)

@@ -151,8 +151,15 @@ class _Resolver:
     def grouped(self, name: str, gemm: dict[str, Rate]) -> dict[str, dict[str, Rate]]:
         """dtype -> pass ("fwd", "dgrad", "wgrad") -> rate. Other dtypes than bf16 scale by the GEMM shares."""
         half = self.grouped_half(name, gemm)
+        recipes = self.policy["recipes"][self.accelerators[name]["vendor"]]
         found = {}
         for dtype, rate in gemm.items():
+            whole = self.grouped_whole(name, recipes.get(dtype, {}).get("like", dtype))
+            if whole is not None:
+                forward = self.constant(name, rate["peak"], whole["constant"], 1.0)
+                backward = _slowed(forward, base(whole["backward_ratio"]))
+                found[dtype] = {"fwd": forward, "dgrad": backward, "wgrad": backward}
+                continue
             if dtype in ("bf16", "fp16"):
                 found[dtype] = {kind: {**entry, "peak": dtype} for kind, entry in half.items()}
                 continue
@@ -160,11 +167,18 @@ class _Resolver:
             found[dtype] = {
                 kind: {
                     **self.transferred(entry), "math": entry["math"] * scale, "peak": rate["peak"],
-                    **({"quantize": rate["quantize"]} if "quantize" in rate else {}),
+                    **{key: rate[key] for key in ("quantize", "whole") if key in rate},
                 }
                 for kind, entry in half.items()
             }  # fmt: skip
         return found
+
+    def grouped_whole(self, name: str, dtype: str) -> dict[str, Any] | None:
+        """The stated share of whole operations in a dtype, of this accelerator or of the one that it is like."""
+        rule: dict[str, Any] = self.policy["grouped_gemm"].get(name, {})
+        if dtype in rule:
+            return dict(rule[dtype])
+        return self.grouped_whole(rule["like"], dtype) if "like" in rule else None
 
     def grouped_half(self, name: str, gemm: dict[str, Rate]) -> dict[str, Rate]:
         policy = self.policy["grouped_gemm"]

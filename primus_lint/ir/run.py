@@ -214,6 +214,14 @@ class Run(Record):
     section: Section
     not_modelled: tuple[str, ...]  # what the ledger cannot account for yet, in words
 
+    @property
+    def experts_in_16_bits(self) -> bool:
+        """Whether the products of the experts stay in 16 bits where other layers run in FP8: the legacy grouped product, and
+        Primus-Turbo's under delayed scaling, which its quantizer does not have."""
+        moe, precision = self.model.moe, self.precision
+        delayed = precision.fp4 is None and precision.fp8_recipe == "delayed"
+        return moe is not None and (moe.legacy_grouped_gemm or (self.kernels.turbo_grouped_gemm and delayed))
+
     def origin(self, key: str) -> Origin | None:
         """Where a configuration key got its value; None when it is the framework's default."""
         return self.section.origin(key)

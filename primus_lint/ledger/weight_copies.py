@@ -76,12 +76,12 @@ def linear_copies(sizes: Sizes) -> int:
 
 
 def grouped_copies(sizes: Sizes) -> int:
-    """Of a grouped linear layer: none where it runs in bf16 (the legacy one, and Turbo's under delayed scaling)."""
+    """Of a grouped linear layer: none where it runs in bf16."""
     run = sizes.run
-    if run.model.moe is not None and run.model.moe.legacy_grouped_gemm:
+    if run.experts_in_16_bits:
         return 0
     if run.kernels.turbo_grouped_gemm:
-        return {"delayed": 0, "tensorwise": 1}.get(recipe(run) or "", 2)
+        return 1 if recipe(run) == "tensorwise" else 2
     return _te_copies(sizes)
 
 

@@ -81,7 +81,7 @@ def dtype_of(context: Context, gemm: Gemm) -> str:
     if gemm.dtype:
         return gemm.dtype
     precision = context.run.precision
-    if gemm.low_precision and context.fp8:
+    if gemm.low_precision and context.fp8 and not (gemm.is_grouped and context.run.experts_in_16_bits):
         return "fp4" if precision.fp4 else "fp8"
     return precision.params_dtype
 
@@ -90,14 +90,15 @@ def linear(context: Context, gemm: Gemm) -> Block:
     """One product with its casts and the tensor-parallel communication that hangs on it."""
     device, block = context.device, Block()
     kind = cost.GROUPED_GEMM if gemm.is_grouped else cost.GEMM
-    forward, dgrad, wgrad = device.gemm(gemm, dtype_of(context, gemm))
+    dtype = dtype_of(context, gemm)
+    forward, dgrad, wgrad = device.gemm(gemm, dtype)
     block.forward.add(kind, forward)
     block.backward.add(kind, dgrad)
     block.weight.add(kind, wgrad)
     calls = _calls(context, gemm)
     block.launched(calls, 2 * calls)
     block.launched(*comm.launches(context, gemm))
-    if gemm.low_precision and context.fp8 and device.quantizes(dtype_of(context, gemm)):
+    if dtype in ("fp8", "fp4") and device.quantizes(gemm, dtype):
         moved(context, block, traffic.fp8_casts(context.run, gemm))
     comm.tensor_parallel(context, gemm, block, (forward, dgrad, wgrad))
     if gemm.is_grouped:

@@ -40,6 +40,7 @@ ARRIVAL_RANKS = 8
 MEASURED = frozenset({"measured", "measured layer"})
 OWN = frozenset({"interpolated", "fitted to own measurements", "measured layer, carried"})
 _FP8_RECIPES = {"blockwise": "fp8_blockwise", "mxfp8": "mxfp8"}
+_TURBO = {"mxfp8": "turbo_mxfp8"}  # products of Primus-Turbo with rates of their own
 
 
 class Device:
@@ -115,20 +116,24 @@ class Device:
         dtype = "fp4" if precision.fp4 is not None else "fp8" if precision.fp8 is not None else precision.params_dtype
         return peaks.get(dtype) or peaks["bf16"]
 
-    def dtype(self, name: str) -> str:
-        """The number format of hardware_db: FP8 by recipe."""
+    def dtype(self, gemm: Gemm, name: str) -> str:
+        """The number format of hardware_db that a product runs in: FP8 by recipe, and by library where that tells."""
         if name == "fp8":
-            return _FP8_RECIPES.get(self.run.precision.fp8_recipe, "fp8")
+            kernels, recipe = self.run.kernels, _FP8_RECIPES.get(self.run.precision.fp8_recipe, "fp8")
+            turbo = kernels.turbo_grouped_gemm if gemm.is_grouped else kernels.turbo_gemm
+            own = _TURBO.get(recipe, recipe)
+            return own if turbo and own in self.accelerator.rates["gemm"] else recipe
         return name if name in rates.ELEMENT_BYTES else "fp32"
 
-    def quantizes(self, dtype: str) -> bool:
+    def quantizes(self, gemm: Gemm, dtype: str) -> bool:
         """Whether quantizing is a cost of its own, and not part of the measured share of the product."""
-        rate = self.accelerator.rates["gemm"].get(self.dtype(dtype))
+        name, all_rates = self.dtype(gemm, dtype), self.accelerator.rates
+        rate = all_rates["grouped_gemm"].get(name, {}).get("fwd") if gemm.is_grouped else all_rates["gemm"].get(name)
         return rate is not None and not rate.get("whole", False)
 
     def gemm(self, gemm: Gemm, dtype: str) -> tuple[Pair, Pair, Pair]:
         """Forward, dgrad and wgrad of one product."""
-        acc, name = self.accelerator, self.dtype(dtype)
+        acc, name = self.accelerator, self.dtype(gemm, dtype)
         if gemm.is_grouped:
             kind = cost.GROUPED_GEMM
             times = [rates.grouped_gemm_time_s(acc, name, gemm.groups, gemm.m, gemm.n, gemm.k, op) for op in PASSES]

@@ -27,7 +27,9 @@ def accelerator(name: str = "plain", **changes: Any) -> Accelerator:
         "context": [0, 0], "communicator": [0, 0], "facts": [],
         "rates": {
             "gemm": {"bf16": _GEMM, "fp8": {**_GEMM, "peak": "fp8"}},
-            "grouped_gemm": {"bf16": dict.fromkeys(("fwd", "dgrad", "wgrad"), _GEMM)},
+            "grouped_gemm": {
+                peak: dict.fromkeys(("fwd", "dgrad", "wgrad"), {**_GEMM, "peak": peak}) for peak in ("bf16", "fp8")
+            },
             "attention": {way: {"causal": {"128": _ATTENTION}} for way in ("forward", "backward")},
             "memory": {"elementwise": {"share": 1.0, **_EXACT}},
         },

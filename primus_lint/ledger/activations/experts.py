@@ -96,7 +96,7 @@ def experts(sizes: Sizes, kind: Kind) -> Tensors:
     g = sizes.g // sizes.etp
     width = moe.latent_size or sizes.h
     turbo = run.kernels.turbo_grouped_gemm
-    low = kind.low and not moe.legacy_grouped_gemm and not (turbo and recipe(run) == "delayed")
+    low = kind.low and not run.experts_in_16_bits
     padded = padded_rows(sizes, kind)
     fused = run.kernels.bias_activation_fusion and run.model.gated
     stored = 1 if fused and run.kernels.fp8_input_store else act
