@@ -28,7 +28,7 @@ def accelerator(name: str = "plain", **changes: Any) -> Accelerator:
         "rates": {
             "gemm": {"bf16": _GEMM, "fp8": {**_GEMM, "peak": "fp8"}},
             "grouped_gemm": {
-                peak: dict.fromkeys(("fwd", "dgrad", "wgrad"), {**_GEMM, "peak": peak}) for peak in ("bf16", "fp8")
+                peak: {way: {**_GEMM, "peak": peak} for way in ("fwd", "dgrad", "wgrad")} for peak in ("bf16", "fp8")
             },
             "attention": {way: {"causal": {"128": _ATTENTION}} for way in ("forward", "backward")},
             "memory": {"elementwise": {"share": 1.0, **_EXACT}},
