@@ -341,14 +341,18 @@ def check_source(source: SourceText, options: Options, settings: Settings | None
     """Read, resolve, lower and judge one file."""
     from primus_lint.rules.judge import judge
 
+    checked = resolve_source(source, options, settings)
+    checked.findings = judge(checked, settings)
+    checked.assumed += [item for subject in checked.subjects for item in subject.presumed()]
+    return checked
+
+
+def resolve_source(source: SourceText, options: Options, settings: Settings | None = None) -> Checked:
+    """Read and resolve one file; nothing is judged yet."""
     document = read(
-        source,
-        env=options.env,
-        set_values=options.set_values,
-        primus_root=options.primus_root,
-        model=options.model,
+        source, env=options.env, set_values=options.set_values, primus_root=options.primus_root, model=options.model,
         version=options.framework_version or (settings.framework_version if settings else None),
-    )
+    )  # fmt: skip
     checked = Checked(source.path, document)
     checked.settings = settings
     checked.unreadable = document.is_recipe and document.fatal
@@ -363,21 +367,19 @@ def check_source(source: SourceText, options: Options, settings: Settings | None
             for section in document.sections
         ]
         for subject in checked.subjects:
-            subject.wanted = wanted_rules(source.path, settings)
+            subject.wanted = wanted_rules(settings)
             if options.env:
                 subject.export(options.env)
         if options.base is not None and not document.fatal:
             options.base.attach(checked)
-    checked.findings = judge(checked, settings)
-    checked.assumed += [item for subject in checked.subjects for item in subject.presumed()]
     return checked
 
 
-def wanted_rules(path: str, settings: Settings | None) -> Callable[[Entry], bool]:
-    """Whether a rule is shown in a file; an unwanted one need not be worded."""
-    from primus_lint.rules.select import selected
+def wanted_rules(settings: Settings | None) -> Callable[[Entry], bool]:
+    """Whether the settings want a rule; an unwanted one need not be worded."""
+    from primus_lint.rules.select import chosen
 
-    return lambda entry: selected(entry.code, entry.name, entry.severity, path, settings)
+    return lambda entry: chosen(entry.code, entry.name, entry.severity, settings)
 
 
 def stated_versions(options: Options, settings: Settings | None, document: ResolvedDocument) -> list[str]:

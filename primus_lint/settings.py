@@ -14,40 +14,50 @@ from primus_lint import __version__
 from primus_lint.readers.document import LocatedProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 FILE_NAMES = ("primus-lint.toml", "pyproject.toml")
 FAIL_ON = ("error", "warning", "info", "never")
 PROFILES = ("legal", "recommended", "all")
 SEVERITIES = ("error", "warning", "info")
-_LISTS = ("select", "ignore", "extend-select", "rule-paths", "exclude")
+_LISTS = ("select", "ignore", "extend-select", "rule-paths", "exclude", "extend-exclude")
 _CHOICES = {"fail-on": FAIL_ON, "profile": PROFILES}
-_TEXTS = ("required-version", "framework-version", "agent-url", "agent-model")
+_TEXTS = ("extend", "required-version", "framework-version", "agent-url", "agent-model")
 _NUMBERS = ("gpu-hour-price",)
-KEYS = (*_LISTS, *_CHOICES, *_TEXTS, *_NUMBERS, "per-file-ignores", "severity", "targets")
+_IGNORES = ("per-file-ignores", "extend-per-file-ignores")
+KEYS = (*_LISTS, *_CHOICES, *_TEXTS, *_NUMBERS, *_IGNORES, "severity", "targets")
+_SINGLE = ("fail_on", "profile", "required_version", "framework_version", "gpu_hour_price", "agent_url", "agent_model")
 TARGET_KEYS = ("files", "gpu", "nodes", "world-size", "gpus-per-node")
 _COUNTS = ("nodes", "world-size", "gpus-per-node")
 
 
 class Settings:
-    """The settings of one folder. `path` is the file that they come from (None: none found, all defaults), relative
-    globs and rule paths start at `root`, its folder. Unset choices are None, unset lists empty."""
+    """What one settings file says, over the file that it extends.
+
+    `path` is the file (None: none found, all defaults); its globs and rule paths start at `root`, its folder. `layers` are
+    these settings and those beneath, the lowest first. A single value is the nearest layer's that has one, else None;
+    lists are what this file says itself, those that replace a lower layer's None where it says nothing.
+    """
 
     __slots__ = (
-        "_matchers", "agent_model", "agent_url", "exclude", "extend_select", "fail_on", "framework_version", "gpu_hour_price",
-        "ignore", "path", "per_file_ignores", "problems", "profile", "required_version", "root", "rule_paths", "select",
-        "severity", "targets",
+        "_matchers", "agent_model", "agent_url", "exclude", "extend", "extend_exclude", "extend_per_file_ignores",
+        "extend_select", "fail_on", "framework_version", "gpu_hour_price", "ignore", "layers", "path", "per_file_ignores",
+        "problems", "profile", "required_version", "root", "rule_paths", "select", "severity", "targets", "used_ignores",
     )  # fmt: skip
 
     def __init__(self, path: str | None = None) -> None:
         self.path = path
         self.root = "" if path is None else os.path.dirname(os.path.abspath(path))
+        self.layers: tuple[Settings, ...] = (self,)
+        self.extend: str | None = None
         self.select: tuple[str, ...] = ()
         self.ignore: tuple[str, ...] = ()
         self.extend_select: tuple[str, ...] = ()
-        self.rule_paths: tuple[str, ...] = ()
-        self.exclude: tuple[str, ...] = ()
-        self.per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+        self.rule_paths: tuple[str, ...] | None = None
+        self.exclude: tuple[str, ...] | None = None
+        self.extend_exclude: tuple[str, ...] = ()
+        self.per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] | None = None
+        self.extend_per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
         self.severity: tuple[tuple[str, str], ...] = ()
         self.targets: tuple[tuple[str, dict[str, Any]], ...] = ()
         self.fail_on: str | None = None
@@ -58,34 +68,66 @@ class Settings:
         self.agent_url: str | None = None  # of an OpenAI-compatible endpoint; its key comes from the environment alone
         self.agent_model: str | None = None
         self.problems: list[LocatedProblem] = []
+        self.used_ignores: set[tuple[str, str]] = set()  # (glob, rule pattern) of per-file-ignores that hid a finding
         self._matchers: dict[str, Callable[[str], Any]] = {}
 
+    def over(self, base: Settings) -> Settings:
+        """These settings on top of others, which give what is not given here."""
+        self.layers = (*base.layers, self)
+        self.problems = base.problems + self.problems
+        for name in _SINGLE:
+            if getattr(self, name) is None:
+                setattr(self, name, getattr(base, name))
+        return self
+
+    def _nearest(self, name: str) -> Settings:
+        """The nearest layer that gives a list which replaces those beneath."""
+        return next((layer for layer in reversed(self.layers) if getattr(layer, name) is not None), self)
+
     def matches(self, pattern: str, path: str) -> bool:
-        """Whether a glob of these settings matches a file (given by any path that leads to it)."""
+        """Whether a glob of this file matches a file (given by any path that leads to it)."""
         matcher = self._matchers.get(pattern)
         if matcher is None:
             matcher = self._matchers[pattern] = re.compile(glob_regex(pattern)).fullmatch
         relative = os.path.relpath(os.path.abspath(path), self.root or ".").replace(os.sep, "/")
         return matcher(relative) is not None
 
+    def rule_folders(self) -> tuple[str, ...]:
+        """The folders of `rule-paths`."""
+        layer = self._nearest("rule_paths")
+        return tuple(os.path.join(layer.root, path) for path in layer.rule_paths or ())
+
     def excludes(self, path: str) -> bool:
         """Whether a file is left out of runs over folders and of hooks."""
-        return any(self.matches(pattern, path) for pattern in self.exclude)
+        nearest = self._nearest("exclude")
+        return any(nearest.matches(pattern, path) for pattern in nearest.exclude or ()) or any(
+            layer.matches(pattern, path) for layer in self.layers for pattern in layer.extend_exclude
+        )
+
+    def all_ignores(self) -> Iterator[tuple[Settings, str, tuple[str, ...]]]:
+        """(layer, glob, rule patterns) of every entry of `per-file-ignores` that is in force."""
+        nearest = self._nearest("per_file_ignores")
+        for pattern, ignored in nearest.per_file_ignores or ():
+            yield nearest, pattern, ignored
+        for layer in self.layers:
+            for pattern, ignored in layer.extend_per_file_ignores:
+                yield layer, pattern, ignored
 
     def ignored_in(self, path: str) -> tuple[str, ...]:
         """Rule patterns that `per-file-ignores` switches off in a file."""
         codes: tuple[str, ...] = ()
-        for pattern, ignored in self.per_file_ignores:
-            if self.matches(pattern, path):
+        for layer, pattern, ignored in self.all_ignores():
+            if layer.matches(pattern, path):
                 codes += ignored
         return codes
 
     def target_for(self, path: str) -> dict[str, Any] | None:
         """gpu, nodes, world_size, gpus_per_node of the last entry of `targets` that matches a file, or None."""
         target: dict[str, Any]
-        for pattern, target in reversed(self.targets):
-            if self.matches(pattern, path):
-                return target
+        for layer in reversed(self.layers):
+            for pattern, target in reversed(layer.targets):
+                if layer.matches(pattern, path):
+                    return target
         return None
 
 
@@ -157,8 +199,9 @@ def _search(folder: str) -> Settings:
     return load_settings(parent)
 
 
-def read_settings(path: str) -> Settings | None:
-    """The settings in a file; None when there is no such file, or a pyproject.toml says nothing about primus-lint."""
+def read_settings(path: str, extending: tuple[str, ...] = ()) -> Settings | None:
+    """The settings in a file, over those that it extends; None when there is no such file, or a pyproject.toml says
+    nothing about primus-lint. `extending` are the files that led here by `extend`."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -189,6 +232,10 @@ def read_settings(path: str) -> Settings | None:
     from primus_lint.settings_check import fill
 
     fill(settings, table, text)
+    if settings.extend is not None:
+        from primus_lint.settings_check import extend
+
+        extend(settings, text, (*extending, os.path.realpath(path)))
     return settings
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,14 @@ from primus_lint.readers.document import LocatedProblem
 from primus_lint.settings import (
     _CHOICES,
     _COUNTS,
+    _IGNORES,
     _LISTS,
     _NUMBERS,
     _TEXTS,
     KEYS,
     SEVERITIES,
     TARGET_KEYS,
+    read_settings,
     version_satisfies,
 )
 
@@ -32,6 +35,37 @@ def fill(settings: Settings, table: Any, text: str) -> None:
         check.entry(key, value)
 
 
+def extend(settings: Settings, text: str, chain: tuple[str, ...]) -> None:
+    """Lay settings over the file that they extend; `chain` are the files that led here, this one last."""
+    check = _Check(settings, text)
+    wanted = os.path.expanduser(os.path.expandvars(str(settings.extend)))
+    path = os.path.join(settings.root, wanted)
+    if os.path.realpath(path) in chain:
+        circle = " -> ".join(os.path.relpath(file, settings.root) for file in (*chain, os.path.realpath(path)))
+        check.problem("extend", "settings-extend", f"settings extend each other in a circle: {circle}", fatal=True)
+        return
+    base = read_settings(path, chain)
+    if base is not None:
+        settings.over(base)
+    elif os.path.isfile(path):
+        message = f"{settings.extend} has no table [tool.primus-lint] to extend"
+        check.problem("extend", "settings-extend", message, fatal=True)
+    else:
+        message = f"there is no file {settings.extend} to extend (paths start at the folder of this file)"
+        check.problem("extend", "settings-extend", message, fatal=True)
+
+
+def place_of(key: str, text: str) -> tuple[tuple[int, int] | None, int, int]:
+    """Span, line and column of the first line that sets a key, else of the first place that names it."""
+    match = re.search(rf"^[ \t]*(?:\[+[^\]\n]*\b)?(?P<key>[\"']?{re.escape(key)}[\"']?)\s*[=\].]", text, re.M)
+    if match is None:
+        match = re.search(rf"(?P<key>{re.escape(key)})", text)
+    if match is None:
+        return None, 1, 1
+    start, end = match.span("key")
+    return (start, end), text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
+
+
 class _Check:
     __slots__ = ("settings", "text")
 
@@ -41,14 +75,7 @@ class _Check:
 
     def problem(self, key: str, code: str, message: str, fatal: bool = False) -> None:
         """At the first line that sets the key."""
-        match = re.search(rf"^[ \t]*(?:\[+[^\]\n]*\b)?(?P<key>[\"']?{re.escape(key)}[\"']?)\s*[=\].]", self.text, re.M)
-        if match is None:
-            match = re.search(rf"(?P<key>{re.escape(key)})", self.text)
-        span, line, column = None, 1, 1
-        if match is not None:
-            start, end = match.span("key")
-            span, line = (start, end), self.text.count("\n", 0, start) + 1
-            column = start - (self.text.rfind("\n", 0, start) + 1) + 1
+        span, line, column = place_of(key, self.text)
         self.settings.problems.append(
             LocatedProblem(code, message, str(self.settings.path), span, line, column, fatal, (key,))
         )
@@ -94,8 +121,8 @@ class _Check:
                 setattr(settings, name, float(value))
             else:
                 self.wrong(key, "a number above 0", value)
-        elif key == "per-file-ignores":
-            self.per_file_ignores(value)
+        elif key in _IGNORES:
+            self.per_file_ignores(key, value)
         elif key == "severity":
             self.severity(value)
         elif key == "targets":
@@ -121,16 +148,16 @@ class _Check:
             known = ", ".join(version for framework in frameworks for version in versions(framework))
             self.wrong("framework-version", f"a known version ({known})", name)
 
-    def per_file_ignores(self, value: Any) -> None:
+    def per_file_ignores(self, key: str, value: Any) -> None:
         if not isinstance(value, dict):
-            self.wrong("per-file-ignores", "a table of glob = [rules]", value)
+            self.wrong(key, "a table of glob = [rules]", value)
             return
         found = []
         for pattern, codes in value.items():
             texts = self.texts(pattern, codes)
             if texts is not None:
                 found.append((pattern, texts))
-        self.settings.per_file_ignores = tuple(found)
+        setattr(self.settings, key.replace("-", "_"), tuple(found))
 
     def severity(self, value: Any) -> None:
         if not isinstance(value, dict):

@@ -63,7 +63,7 @@ def test_every_key(tmp_path: Path) -> None:
     assert settings.problems == []
     assert settings.path == str(tmp_path / "primus-lint.toml")
     assert settings.select == ("P", "memory-overflow") and settings.ignore == ("T001",)
-    assert settings.extend_select == ("D",) and settings.rule_paths == ("lint/rules",)
+    assert settings.extend_select == ("D",) and settings.rule_folders() == (str(tmp_path / "lint/rules"),)
     assert (settings.fail_on, settings.profile, settings.framework_version) == ("warning", "all", "d98e8a64")
     assert settings.ignored_in(str(tmp_path / "examples/a/b/MI300X/x.yaml")) == ("K010",)
     assert settings.ignored_in(str(tmp_path / "examples/MI300X/x.yaml")) == ("K010",)
@@ -240,3 +240,109 @@ def test_without_a_file_no_toml_parser_is_loaded(tmp_path: Path) -> None:
         "sys.exit('tomllib' in sys.modules or 'tomli' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1]).returncode == 0
+
+
+def chosen(settings: Settings, code: str) -> bool:
+    from primus_lint.rules import catalogue, select
+
+    rule = catalogue.by_code()[code]
+    return select.chosen(code, rule.name, rule.severity, settings)
+
+
+def extending(tmp_path: Path, base: str, own: str) -> Settings:
+    """Settings in `repo/`, which extend a file beside that folder."""
+    (tmp_path / "org").mkdir()
+    (tmp_path / "org" / "base.toml").write_text(base)
+    repo = tmp_path / "repo"
+    (repo / ".git").mkdir(parents=True)
+    return settings_of(repo, 'extend = "../org/base.toml"\n' + own)
+
+
+def test_what_is_not_said_is_the_extended_files(tmp_path: Path) -> None:
+    settings = extending(
+        tmp_path,
+        'fail-on = "warning"\nprofile = "all"\nexclude = ["old/"]\nrule-paths = ["rules"]\n[severity]\nT = "info"\nM = "info"\n'
+        '[[targets]]\nfiles = "old/"\ngpu = "mi300x"\n[[targets]]\nfiles = "**/small/*"\ngpu = "mi325x"\n',
+        'profile = "legal"\n[severity]\nM = "error"\n[[targets]]\nfiles = "big/"\ngpu = "mi355x"\n',
+    )
+    assert settings.problems == []
+    assert (settings.fail_on, settings.profile) == ("warning", "legal")
+    assert settings.rule_folders() == (str(tmp_path / "org" / "rules"),)
+    from primus_lint.rules.select import severity_of
+
+    assert severity_of("M101", "hbm-overflow", "warning", settings) == "error"
+    assert severity_of("T101", "x", "warning", settings) == "info"
+    # Globs start at the folder of the file that they stand in: this repository is not below it.
+    assert not settings.excludes(str(tmp_path / "repo/old/x.yaml")) and settings.excludes(
+        str(tmp_path / "org/old/x.yaml")
+    )
+    assert settings.target_for(str(tmp_path / "repo/big/x.yaml")) == {"gpu": "mi355x"}
+    assert settings.target_for(str(tmp_path / "repo/old/x.yaml")) is None
+    assert settings.target_for(str(tmp_path / "org/old/x.yaml")) == {"gpu": "mi300x"}
+    assert settings.target_for(str(tmp_path / "repo/small/x.yaml")) == {"gpu": "mi325x"}  # at any depth, everywhere
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "m101", "m102"),
+    [
+        ('ignore = ["M"]', "", False, False),
+        ('ignore = ["M"]', 'ignore = ["T"]', False, False),  # what is left out adds up
+        ('ignore = ["M"]', 'select = ["M"]', True, True),  # a `select` starts anew
+        ('ignore = ["M102"]', 'extend-select = ["M"]', True, True),  # the nearer file wins, however general
+        ('select = ["M101"]', 'extend-select = ["T"]', True, False),
+        ('select = ["M101"]', 'ignore = ["M"]', False, False),
+        ('select = ["M"]', 'ignore = ["M102"]', True, False),
+        ("", 'select = ["M"]\nignore = ["M"]', False, False),  # of equals in one file, `ignore`
+        ("", 'select = ["M101"]\nignore = ["M"]', True, False),
+    ],
+)
+def test_each_file_changes_what_the_one_it_extends_selects(
+    tmp_path: Path, base: str, own: str, m101: bool, m102: bool
+) -> None:
+    settings = extending(tmp_path, base + "\n", own + "\n")
+    assert (chosen(settings, "M101"), chosen(settings, "M102")) == (m101, m102)
+
+
+def test_lists_replace_and_their_extending_forms_add(tmp_path: Path) -> None:
+    base = tmp_path / "base.toml"
+    base.write_text('exclude = ["a.yaml"]\n[per-file-ignores]\n"x.yaml" = ["T"]\n')
+    settings = settings_of(
+        tmp_path,
+        'extend = "base.toml"\nextend-exclude = ["b.yaml"]\n[extend-per-file-ignores]\n"x.yaml" = ["M"]\n',
+    )
+    assert settings.excludes(str(tmp_path / "a.yaml")) and settings.excludes(str(tmp_path / "b.yaml"))
+    assert settings.ignored_in(str(tmp_path / "x.yaml")) == ("T", "M")
+    forget_settings()
+    settings = settings_of(tmp_path, 'extend = "base.toml"\nexclude = []\n[per-file-ignores]\n"x.yaml" = ["M"]\n')
+    assert not settings.excludes(str(tmp_path / "a.yaml"))
+    assert settings.ignored_in(str(tmp_path / "x.yaml")) == ("M",)
+
+
+def test_extending_goes_on_and_on(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "pyproject.toml").write_text('[tool.primus-lint]\nfail-on = "info"\nprofile = "all"\n')
+    (tmp_path / "b.toml").write_text('extend = "c/pyproject.toml"\nprofile = "legal"\n')
+    settings = settings_of(tmp_path, 'extend = "b.toml"\n')
+    assert settings.problems == [] and (settings.fail_on, settings.profile) == ("info", "legal")
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"primus-lint.toml": 'extend = "none.toml"\n'}, "no file none.toml"),
+        ({"primus-lint.toml": 'extend = "primus-lint.toml"\n'}, "circle: primus-lint.toml -> primus-lint.toml"),
+        (
+            {"primus-lint.toml": 'extend = "b.toml"\n', "b.toml": 'extend = "primus-lint.toml"\n'},
+            "circle: primus-lint.toml -> b.toml -> primus-lint.toml",
+        ),
+        ({"primus-lint.toml": 'extend = "pyproject.toml"\n', "pyproject.toml": "[project]\n"}, "has no table"),
+        ({"primus-lint.toml": 'extend = "b.toml"\n', "b.toml": "selct = []\n"}, "`select`"),
+        ({"primus-lint.toml": "extend = 3\n"}, "string"),
+    ],
+)
+def test_what_cannot_be_extended_is_told_at_its_place(tmp_path: Path, files: dict[str, str], words: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    [problem] = load_settings(str(tmp_path / "x.yaml")).problems
+    assert problem.fatal and words in problem.message and problem.line == 1
+    assert Path(problem.path).name in files

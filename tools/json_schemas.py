@@ -131,6 +131,10 @@ def settings_schema() -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "properties": {
+            "extend": {
+                "type": "string",
+                "description": "a settings file that holds where this one says nothing; relative to this file",
+            },
             "select": rules("exactly these rules are shown, instead of the profile's"),
             "extend-select": rules("rules shown besides the profile's"),
             "ignore": rules("rules not shown"),
@@ -138,6 +142,11 @@ def settings_schema() -> dict[str, Any]:
                 "type": "object",
                 "additionalProperties": texts,
                 "description": "glob -> rules not shown in the files that it matches",
+            },
+            "extend-per-file-ignores": {
+                "type": "object",
+                "additionalProperties": texts,
+                "description": "the same, besides the entries of the file that this one extends",
             },
             "severity": {
                 "type": "object",
@@ -152,6 +161,7 @@ def settings_schema() -> dict[str, Any]:
                 **texts,
                 "description": "globs of files that runs over folders and hooks leave out; a file named alone is checked",
             },
+            "extend-exclude": {**texts, "description": "the same, besides those of the file that this one extends"},
             "rule-paths": {**texts, "description": "folders with rules of your own, relative to this file"},
             "required-version": {"type": "string", "description": "a version of primus-lint, or a range: >=0.2, <1"},
             "framework-version": {"type": "string", "description": "a Megatron commit or release, or a Primus release"},

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from primus_lint.pipeline import Checked, Options
+    from primus_lint.readers.document import LocatedProblem
     from primus_lint.settings import Settings
     from primus_lint.source.text import SourceText
 
@@ -182,20 +183,18 @@ def settings_for(path: str, config: str | None, isolated: bool, overrides: dict[
     settings = Settings() if isolated else (read_settings(config) or Settings() if config else load_settings(path))
     if not any(overrides.values()):
         return settings
-    copy = Settings(settings.path)
-    for name in Settings.__slots__:
-        setattr(copy, name, getattr(settings, name))
+    top = Settings(settings.path)
     for name, value in overrides.items():
         if value:
-            setattr(copy, name, value)
-    return copy
+            setattr(top, name, value)
+    return top.over(settings)
 
 
 def settings_problems(settings: Settings, shown: set[str]) -> bool:
     """Say once a run what is wrong with a settings file; whether it can be used at all. Its own rules come into force."""
     from primus_lint.rules.catalogue import use_rule_paths
 
-    folders = tuple(os.path.join(settings.root, path) for path in settings.rule_paths)
+    folders = settings.rule_folders()
     missing = [folder for folder in folders if not os.path.isdir(folder)]
     if missing:
         raise UsageError(f"{settings.path}: rule-paths names no folder: {', '.join(missing)}")
@@ -204,28 +203,32 @@ def settings_problems(settings: Settings, shown: set[str]) -> bool:
     except ValueError as error:  # RuleError: a malformed rule
         use_rule_paths(())
         raise UsageError(str(error)) from None
-    from primus_lint import __version__
-    from primus_lint.settings import version_satisfies
-
     good = _patterns_known(settings, shown)
     if settings.path is None or settings.path in shown:
         return good
     shown.add(settings.path)
     for problem in settings.problems:
-        where = f"{problem.path}:{problem.line}:{problem.column}"
-        say(f"{where}: {'error' if problem.fatal else 'warning'}[{problem.code}] {problem.message}")
+        say(settings_line(problem))
         good &= not problem.fatal
-    if settings.required_version and version_satisfies(settings.required_version) is False:
-        say(f"primus-lint: {settings.path} wants version {settings.required_version}, this is {__version__}")
-        good = False
     return good
+
+
+def settings_line(problem: LocatedProblem) -> str:
+    """What is wrong with a settings file, in one line."""
+    where = f"{problem.path}:{problem.line}:{problem.column}"
+    return f"{where}: {'error' if problem.fatal else 'warning'}[{problem.code}] {problem.message}"
 
 
 def _patterns_known(settings: Settings, shown: set[str]) -> bool:
     """Say once a run which patterns select no rule. One in `select` would switch off what was meant: not good."""
-    from primus_lint.rules.select import unknown_patterns
+    from primus_lint.rules.select import renamed_patterns, unknown_patterns
 
     good = True
+    for key, pattern, name in renamed_patterns(settings):
+        line = f"primus-lint: {key}: {pattern} is called {name} now"
+        if line not in shown:
+            say(line)
+            shown.add(line)
     for key, pattern, near in unknown_patterns(settings):
         line = f"primus-lint: {key}: no rule has the name, code or prefix {pattern!r}"
         line += f"; did you mean {near}?" if near else "; `primus-lint rules` lists them"

@@ -23,10 +23,13 @@ def command(file: str, **values: Any) -> None:
     chosen = common.make_options(values)
     settings = load_settings(file)
     click.echo(f"settings: {settings.path or 'none found: defaults'}")
-    for name in ("profile", "select", "extend_select", "ignore", "fail_on", "framework_version", "rule_paths"):
-        value = getattr(settings, name)
-        if value:
-            click.echo(f"  {name.replace('_', '-')} = {value!r}")
+    for name in ("profile", "fail_on", "framework_version"):
+        _show(name, getattr(settings, name))
+    for layer in reversed(settings.layers):
+        if layer is not settings:
+            click.echo(f"  extends {layer.path}")
+        for name in ("select", "extend_select", "ignore", "rule_paths"):
+            _show(name, getattr(layer, name))
     ignored = settings.ignored_in(file)
     if ignored:
         click.echo(f"  ignored in this file: {', '.join(ignored)}")
@@ -39,3 +42,8 @@ def command(file: str, **values: Any) -> None:
     click.echo(f"target: gpu {target.gpu or 'unknown'}, world size {target.world_size or 'unknown'}")
     for item in assumed:
         click.echo(f"  {item.what} = {item.value} from {item.source}")
+
+
+def _show(name: str, value: object) -> None:
+    if value:
+        click.echo(f"  {name.replace('_', '-')} = {value!r}")

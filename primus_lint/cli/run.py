@@ -141,7 +141,18 @@ def check_all(files: tuple[str, ...], options: Options, values: dict[str, Any]) 
         from primus_lint.rules.siblings import drift
 
         drift(checked)
+    if not any(overrides.values()):
+        say_unused_ignores(checked, [path for path in files or (".",) if os.path.isdir(path)])
     return checked, could_not
+
+
+def say_unused_ignores(checked: list[Checked], folders: list[str]) -> None:
+    """Tell entries of `per-file-ignores` that a run over folders had no use for."""
+    if folders and any(True for item in checked if item.settings is not None for _ in item.settings.all_ignores()):
+        from primus_lint.rules.unused_ignores import unused_ignores
+
+        for problem in unused_ignores(checked, folders):
+            say(common.settings_line(problem))
 
 
 def _names(text: str | None) -> tuple[str, ...]:

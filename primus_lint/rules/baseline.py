@@ -76,13 +76,16 @@ def acceptable(finding: Finding, checked: Checked) -> bool:
 
 def read(path: str) -> dict[Entry, int]:
     """Entry -> how often it may occur. Raises BaselineError."""
+    from primus_lint.rules import catalogue
+
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
         if data["version"] != VERSION:
             raise BaselineError(f"{path}: baseline version {data['version']} is not known")
+        names = {former: catalogue.by_code()[code].name for former, code in catalogue.former().items()}
         return {
-            Entry(name, item["rule"], item["key"], item["value"]): int(item["count"])
+            Entry(name, names.get(item["rule"], item["rule"]), item["key"], item["value"]): int(item["count"])
             for name, items in data["files"].items()
             for item in items
         }

@@ -62,7 +62,7 @@ def use_rule_paths(folders: tuple[str, ...]) -> None:
     if folders == _own:
         return
     _own = folders
-    for function in (entries, facts, documents, codes_by_name, by_code, patterns, applicable):
+    for function in (_compiled, entries, former, facts, documents, codes_by_name, by_code, patterns, applicable):
         function.cache_clear()
     own = [entry.check for entry in entries() if entry.code[0] == "Z" and entry.check is not None]
     if own:
@@ -96,18 +96,30 @@ def _fresh() -> bool:
 @cache
 def entries(form: str = "scalar") -> tuple[Entry, ...]:
     """All rules in the order in which the real program meets them; `form` is "scalar" or "array"."""
+    return tuple(Entry(*row) for row in _compiled(form)["TABLE"])
+
+
+@cache
+def former() -> dict[str, str]:
+    """Former name or code of a rule -> its code."""
+    table: dict[str, str] = _compiled("scalar")["FORMER"]
+    return table
+
+
+@cache
+def _compiled(form: str) -> dict[str, Any]:
+    """What the compiled Python source of one form defines."""
     if not _own and _fresh():
         import importlib
 
         importlib.invalidate_caches()
-        module = importlib.import_module(f"primus_lint._data.rules_{form}")
-        return tuple(Entry(*row) for row in module.TABLE)
+        return vars(importlib.import_module(f"primus_lint._data.rules_{form}"))
     from primus_lint.rules.compile import compile_rules
 
     _, scalar, array = compile_rules(resources.data_root("rules"), list(_own))
     space: dict[str, Any] = {}
     exec(compile(scalar if form == "scalar" else array, "<rules>", "exec"), space)
-    return tuple(Entry(*row) for row in space["TABLE"])
+    return space
 
 
 WORDING = frozenset(
@@ -160,8 +172,8 @@ class Rule(dict[str, Any]):
 
 @cache
 def codes_by_name() -> dict[str, str]:
-    """Every name, alias and code -> code."""
-    table = {}
+    """Every name and code, former ones too -> code."""
+    table = dict(former())
     for entry in entries():
         table[entry.code] = entry.code
         table[entry.name] = entry.code
@@ -176,8 +188,8 @@ def by_code() -> dict[str, Entry]:
 
 @cache
 def patterns() -> frozenset[str]:
-    """Everything that selects a rule: names, codes and their beginnings, and ALL."""
-    names = {"ALL"}
+    """Everything that selects a rule: names, codes and their beginnings, former names and codes, and ALL."""
+    names = {"ALL", *former()}
     for entry in entries():
         names.update((entry.name, *(entry.code[:length] for length in range(1, len(entry.code) + 1))))
     return frozenset(names)

@@ -106,7 +106,7 @@ def compile_rules(root: str, extra: list[str] | None = None) -> tuple[list[dict[
     rules = [load_rule(path) for folder in [root, *(extra or [])] for path in rule_files(folder)]
     seen: dict[str, str] = {}
     for rule in rules:
-        for label in (rule["code"], rule["name"]):
+        for label in (rule["code"], rule["name"], *rule.get("aliases", ())):
             if label in seen:
                 raise RuleError(f"{label!r} names two rules: {seen[label]} and {rule['name']}")
             seen[label] = rule["name"]
@@ -139,6 +139,8 @@ def compile_rules(root: str, extra: list[str] | None = None) -> tuple[list[dict[
                 f"{versions.get('until')!r}, {STAGES.index(rule['stage'])}, {tuple(rule['names'])!r}, {function}, "
                 f"{rule.get('check')!r}, {rule['severity']!r}, {rule['name']!r}, {rule['profile']!r}))"
             )
+    former = {label: rule["code"] for rule in rules for label in rule.get("aliases", ())}
+    scalar.append(f"FORMER = {former!r}")
     return rules, "\n".join(scalar) + "\n", "\n".join(array) + "\n"
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
     """Findings of a checked file in the order in which they are shown. Suppressed ones are marked, not dropped."""
-    from primus_lint.rules.select import selected
+    from primus_lint.rules.select import kept
     from primus_lint.rules.suppress import suppress
 
     findings = [of_problem(problem) for problem in checked.document.problems]
@@ -32,9 +32,9 @@ def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
             findings.append(finding)
     if checked.document.format == "shell" and len(checked.subjects) > 1:
         findings = _once(findings)
-    findings = [f for f in findings if selected(f.code, f.name, f.severity, checked.path, settings)]
+    findings = [f for f in findings if kept(f.code, f.name, f.severity, checked.path, settings)]
     findings = [f for f in findings if not _told(f, findings)]
-    if settings is not None and settings.severity:
+    if settings is not None:
         override(findings, checked, settings)
     findings += suppress(findings, checked, settings)
     findings.sort(key=_order)
@@ -78,14 +78,14 @@ def _no_such_number(finding: Finding) -> bool:
 
 def settle(checked: Checked, finding: Finding) -> None:
     """Take a finding about several files into the file that it points at, as if its rules had found it there."""
-    from primus_lint.rules.select import selected
+    from primus_lint.rules.select import kept
     from primus_lint.rules.suppress import mark
 
     settings = checked.settings
-    if not selected(finding.code, finding.name, finding.severity, checked.path, settings):
+    if not kept(finding.code, finding.name, finding.severity, checked.path, settings):
         return
     locate(finding, checked.subjects[0])
-    if settings is not None and settings.severity:
+    if settings is not None:
         override([finding], checked, settings)
     mark([finding], checked)
     checked.findings.append(finding)
@@ -96,6 +96,8 @@ def override(findings: list[Finding], checked: Checked, settings: Settings) -> N
     """Give findings the severity that the settings want. What keeps a file from being read stays an error."""
     from primus_lint.rules.select import severity_of
 
+    if not any(layer.severity for layer in settings.layers):
+        return
     for subject in () if checked.document.fatal else checked.subjects:
         if subject.modelled:
             _ = subject.computable  # it asks for errors: decided before a severity changes

@@ -14,29 +14,59 @@ PROFILES = ("legal", "recommended", "all")
 
 def selected(code: str, name: str, severity: str, path: str, settings: Settings | None) -> bool:
     """Whether findings of a rule are wanted in a file. Reading problems that stop the run are always shown."""
+    if not chosen(code, name, severity, settings):
+        return False
+    return _stops_the_run(code, severity) or settings is None or not specificity(settings.ignored_in(path), code, name)
+
+
+def chosen(code: str, name: str, severity: str, settings: Settings | None) -> bool:
+    """Whether the settings want a rule, whatever they leave out in single files.
+
+    As in ruff: inside one file (and on the command line) the most specific pattern wins, `ignore` among equals; each file
+    changes what the one that it extends wants, and a `select` starts anew.
+    """
+    if _stops_the_run(code, severity):
+        return True
     if settings is None:
         return in_profile(code, "recommended")
-    if severity == "error" and code.startswith("S"):
+    wanted = in_profile(code, settings.profile or "recommended")
+    for layer in settings.layers:
+        if layer.select:
+            wanted = False
+        taken = max(specificity(layer.select, code, name), specificity(layer.extend_select, code, name))
+        left = specificity(layer.ignore, code, name)
+        if taken or left:
+            wanted = taken > left
+    return wanted
+
+
+def kept(code: str, name: str, severity: str, path: str, settings: Settings | None) -> bool:
+    """Whether a finding stays in its file; the entries of `per-file-ignores` that hide it are used from now on."""
+    if not chosen(code, name, severity, settings):
+        return False
+    if settings is None or _stops_the_run(code, severity):
         return True
-    chosen = _specificity(settings.extend_select, code, name)
-    if settings.select:
-        chosen = max(chosen, _specificity(settings.select, code, name))
-        wanted = chosen > 0
-    else:
-        wanted = chosen > 0 or in_profile(code, settings.profile or "recommended")
-    ignored = _specificity(settings.ignore, code, name)
-    if ignored > chosen or (chosen == 0 and ignored > 0):
-        wanted = False
-    return wanted and _specificity(settings.ignored_in(path), code, name) == 0
+    hidden = False
+    for layer, glob, patterns in settings.all_ignores():
+        hits = [pattern for pattern in patterns if specificity((pattern,), code, name)]
+        if hits and layer.matches(glob, path):
+            layer.used_ignores.update((glob, pattern) for pattern in hits)
+            hidden = True
+    return not hidden
+
+
+def _stops_the_run(code: str, severity: str) -> bool:
+    return severity == "error" and code.startswith("S")
 
 
 def severity_of(code: str, name: str, own: str, settings: Settings | None) -> str:
-    """The severity of a rule under the settings' `severity` table; the most specific entry wins."""
+    """The severity of a rule under the settings' `severity` tables; the most specific entry wins, of equals the nearest."""
     best, level = 0, own
-    for pattern, given in settings.severity if settings is not None else ():
-        rank = _specificity((pattern,), code, name)
-        if rank > best:
-            best, level = rank, given
+    for layer in reversed(settings.layers) if settings is not None else ():
+        for pattern, given in layer.severity:
+            rank = specificity((pattern,), code, name)
+            if rank > best:
+                best, level = rank, given
     return level
 
 
@@ -48,9 +78,7 @@ def in_profile(code: str, profile: str) -> bool:
 
 def unknown_patterns(settings: Settings) -> list[tuple[str, str, str]]:
     """(setting, pattern, the nearest name or "") for every pattern of the settings that selects no rule there is."""
-    given = [(key, name) for key in ("select", "extend_select", "ignore") for name in getattr(settings, key)]
-    given += [("severity", name) for name, _ in settings.severity]
-    given += [("per-file-ignores", name) for _, names in settings.per_file_ignores for name in names]
+    given = _all_patterns(settings)
     known = catalogue.patterns() if given else frozenset()
     out = []
     for key, pattern in given:
@@ -64,13 +92,36 @@ def unknown_patterns(settings: Settings) -> list[tuple[str, str, str]]:
     return out
 
 
-def _specificity(patterns: tuple[str, ...] | list[str], code: str, name: str) -> int:
+def renamed_patterns(settings: Settings) -> list[tuple[str, str, str]]:
+    """(setting, former name or code, the rule's name now) for every pattern of the settings that is out of date."""
+    given = _all_patterns(settings)
+    former = catalogue.former() if given else {}
+    rules = catalogue.by_code()
+    return [
+        (key.replace("_", "-"), pattern, rules[former[pattern]].name) for key, pattern in given if pattern in former
+    ]
+
+
+def _all_patterns(settings: Settings) -> list[tuple[str, str]]:
+    """(setting, pattern) for everything that names rules, in all layers."""
+    given = [
+        (key, name)
+        for layer in settings.layers
+        for key in ("select", "extend_select", "ignore")
+        for name in getattr(layer, key)
+    ]
+    given += [("severity", name) for layer in settings.layers for name, _ in layer.severity]
+    given += [("per-file-ignores", name) for _, _, names in settings.all_ignores() for name in names]
+    return given
+
+
+def specificity(patterns: tuple[str, ...] | list[str], code: str, name: str) -> int:
     """How specifically a list of codes, prefixes and names selects a rule: 0 not at all."""
     best = 0
     for pattern in patterns:
         if pattern == "ALL":
             best = max(best, 1)
-        elif pattern in (name, code):
+        elif pattern in (name, code) or catalogue.former().get(pattern) == code:
             best = max(best, 100)
         elif pattern[:1].isupper() and code.startswith(pattern):
             best = max(best, 1 + len(pattern))

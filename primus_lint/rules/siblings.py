@@ -64,8 +64,9 @@ class Member(NamedTuple):
     subject: Subject
 
 
-def drift(checked: list[Checked]) -> None:
-    """Add to every file that trains something else than its siblings a finding that says what, and where they differ."""
+def drift(checked: list[Checked], only: Checked | None = None) -> None:
+    """Add to every file (or to one) that trains something else than its siblings a finding that says what, and where
+    they differ."""
     from primus_lint.rules.judge import settle
 
     code = catalogue.codes_by_name().get(RULE)
@@ -79,14 +80,31 @@ def drift(checked: list[Checked]) -> None:
     rule = catalogue.facts()[code]
     for members in families.values():
         if len(members) > 1:
-            for member, finding in odd_ones(members, rule):
-                settle(member.checked, finding)
+            for member, found in odd_ones(members):
+                if only is None or member.checked is only:
+                    settle(member.checked, _say(member, found, rule))
 
 
 def have_siblings(path: str, others: list[str]) -> bool:
     """Whether a sibling of a file is among others."""
     family = family_of(path)
     return any(other != path and family_of(other) == family for other in others)
+
+
+def family_files(path: str, root: str) -> list[str]:
+    """The siblings of a file on disk, below the folder `root` that holds it."""
+    parts = os.path.relpath(path, root).split(os.sep)
+    found = [root]
+    for part in parts:
+        tail = "" if part is parts[-1] else "/x"  # a folder is no file with a suffix
+        wanted = family_of(part + tail)
+        found = [
+            os.path.join(folder, name)
+            for folder in found
+            for name in sorted(os.listdir(folder))
+            if family_of(name + tail) == wanted and (not tail or os.path.isdir(os.path.join(folder, name)))
+        ]
+    return [other for other in found if other != os.path.abspath(path) and os.path.isfile(other)]
 
 
 def family_of(path: str) -> str:
@@ -102,8 +120,8 @@ def _plain_words(part: str) -> list[str]:
     return [word for word in words if guess_from_path(word + "/") is None] or ["*"]
 
 
-def odd_ones(members: list[Member], rule: dict[str, Any]) -> Iterator[tuple[Member, Finding]]:
-    """The members that differ from the others in what is trained, each with one finding.
+def odd_ones(members: list[Member]) -> Iterator[tuple[Member, list[tuple[str, Any, Member]]]]:
+    """The members that differ from the others in what is trained: each with the keys, the usual value, and who has it.
 
     The value of most members is the family's; of equally frequent ones the one that the presets have, then that of the
     first file.
@@ -126,7 +144,7 @@ def odd_ones(members: list[Member], rule: dict[str, Any]) -> Iterator[tuple[Memb
             if text != usual:
                 differing.setdefault(index, []).append((key, values[texts.index(usual)], model))
     for index, found in sorted(differing.items()):
-        yield members[index], _say(members[index], found, rule)
+        yield members[index], found
 
 
 def _value(subject: Subject, key: str) -> Any:

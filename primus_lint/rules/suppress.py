@@ -100,6 +100,16 @@ def suppress(findings: list[Finding], checked: Checked, settings: Settings | Non
                 for name in item.names
                 if name not in known
             ]
+            own += [
+                _about(
+                    "unknown-rule-in-suppression",
+                    f"{name} is called {catalogue.by_code()[known[name]].name} now; the comment still holds",
+                    item,
+                    "info",
+                )
+                for name in item.names
+                if name in catalogue.former()
+            ]
             if not item.names:
                 own.append(_about("unknown-rule-in-suppression", "name the rules: ignore[rule-name] reason", item))
             elif item not in used and all(
@@ -119,10 +129,10 @@ def _judged(code: str, checked: Checked, settings: Settings | None) -> bool:
     rule = catalogue.by_code()[code]
     if not rule.from_one_file or not selected(code, rule.name, rule.severity, checked.path, settings):
         return False
-    return all(_had_passes(rule, subject) for subject in checked.subjects)
+    return all(had_passes(rule, subject) for subject in checked.subjects)
 
 
-def _had_passes(rule: catalogue.Entry, subject: Subject) -> bool:
+def had_passes(rule: catalogue.Entry, subject: Subject) -> bool:
     """Whether a rule about memory or time had its account or projection to judge by."""
     if rule.module not in ("memory", "throughput", "derived"):
         return True
@@ -147,6 +157,6 @@ def mark(findings: list[Finding], checked: Checked) -> set[Suppression]:
     return used
 
 
-def _about(name: str, message: str, item: Suppression) -> Finding:
+def _about(name: str, message: str, item: Suppression, severity: str = "warning") -> Finding:
     code = catalogue.codes_by_name().get(name, "U999")
-    return Finding(code, name, "warning", message, place=Place(item.path, item.line, item.column))
+    return Finding(code, name, severity, message, place=Place(item.path, item.line, item.column))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import TYPE_CHECKING
 
-from primus_lint.pipeline import Checked, check_source
+from primus_lint.cli.common import repository_root
+from primus_lint.pipeline import Checked, check_source, resolve_source
+from primus_lint.rules.siblings import drift, family_files
 from primus_lint.server.positions import Positions
 from primus_lint.settings import Settings, load_settings
 from primus_lint.source.text import SourceText
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from primus_lint.pipeline import Options, Subject
     from primus_lint.readers.document import Origin, Value
 
@@ -33,6 +39,19 @@ class Analysis:
     def again(self, text: str) -> Analysis:
         """Another text in the same place."""
         return Analysis(self.uri, self.path, text, self.options, self.settings, self.positions.encoding)
+
+    def compare(self, source_of: Callable[[str], SourceText]) -> None:
+        """Add what differs from the siblings of the file: variants of the recipe for other devices and formats."""
+        folder = os.path.dirname(os.path.abspath(self.path))
+        if not self.checked.is_recipe or self.checked.document.fatal or not os.path.isdir(folder):
+            return
+        root = repository_root(folder)
+        others = family_files(self.path, root if folder.startswith(root) else folder)
+        siblings = []
+        for path in others:
+            with contextlib.suppress(OSError):
+                siblings.append(resolve_source(source_of(path), self.options, load_settings(path)))
+        drift([self.checked, *siblings], only=self.checked)
 
     def value_at(self, offset: int) -> tuple[Subject | None, str, Value, Origin] | None:
         """The value whose key or text stands at an offset: (subject, key, value, the origin that stands here).

@@ -17,9 +17,11 @@ from pygls.lsp.server import LanguageServer
 
 from primus_lint import __version__
 from primus_lint.cli.common import UsageError, make_options
+from primus_lint.rules.catalogue import use_rule_paths
 from primus_lint.server import actions, completion, diagnostics, edits, hover
 from primus_lint.server.analysis import Analysis, analyse
-from primus_lint.settings import FILE_NAMES, forget_settings, read_settings
+from primus_lint.settings import FILE_NAMES, forget_settings, load_settings, read_settings
+from primus_lint.source.text import SourceText
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Options
@@ -72,10 +74,21 @@ class Server(LanguageServer):
         known = self.analyses.get(uri)
         if known is not None and known[0] == document.version and document.version is not None:
             return known[1]
+        try:
+            use_rule_paths(load_settings(document.path).rule_folders())
+        except ValueError as error:  # RuleError: a malformed rule of one's own
+            use_rule_paths(())
+            self.say(str(error), types.MessageType.Error)
         encoding = str(getattr(self.workspace.position_encoding, "value", self.workspace.position_encoding))
         found = analyse(uri, document.path, document.source, self.options, encoding)
+        found.compare(self.open_source)
         self.analyses[uri] = (document.version, found)
         return found
+
+    def open_source(self, path: str) -> SourceText:
+        """A file as the editor has it, else from disk. Raises OSError."""
+        document = self.workspace.text_documents.get(uris.from_fs_path(path) or "")
+        return SourceText.from_path(path) if document is None else SourceText.from_text(path, document.source)
 
     def publish(self, uri: str) -> None:
         """Check a document and show its findings, and those of its settings file."""
@@ -93,14 +106,17 @@ class Server(LanguageServer):
             self.publish_settings(analysis.settings.path)
 
     def publish_settings(self, path: str) -> None:
-        """Show what is wrong with a settings file on disk."""
+        """Show what is wrong with a settings file on disk, and with those that it extends."""
         settings = read_settings(path)
-        uri = uris.from_fs_path(os.path.abspath(path))
-        shown = diagnostics.settings_diagnostics(settings) if settings is not None else []
-        if uri is None or not (shown or uri in self.settings_shown):
-            return
-        (self.settings_shown.add if shown else self.settings_shown.discard)(uri)
-        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, shown))
+        problems = [] if settings is None else settings.problems
+        files = [] if settings is None else [str(layer.path) for layer in settings.layers]
+        for file in dict.fromkeys([path, *files, *(problem.path for problem in problems)]):
+            uri = uris.from_fs_path(os.path.abspath(file))
+            shown = [diagnostics.settings_diagnostic(problem) for problem in problems if problem.path == file]
+            if uri is None or not (shown or file in self.settings_shown):
+                continue
+            (self.settings_shown.add if shown else self.settings_shown.discard)(file)
+            self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, shown))
 
     def publish_all(self) -> None:
         """Settings or a parent file changed: look at everything again."""

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from primus_lint.readers.document import LocatedProblem
     from primus_lint.rules.finding import Finding, Place
     from primus_lint.server.analysis import Analysis
-    from primus_lint.settings import Settings
 
 SOURCE = "primus-lint"
 _SEVERITY = {
@@ -74,12 +73,8 @@ def finding_range(finding: Finding, analysis: Analysis) -> types.Range:
     return _range(place, positions)
 
 
-def settings_diagnostics(settings: Settings) -> list[types.Diagnostic]:
-    """What is wrong with a settings file."""
-    return [_settings_problem(problem) for problem in settings.problems]
-
-
-def _settings_problem(problem: LocatedProblem) -> types.Diagnostic:
+def settings_diagnostic(problem: LocatedProblem) -> types.Diagnostic:
+    """Something wrong with a settings file."""
     line = max(problem.line, 1) - 1
     start = max(problem.column, 1) - 1
     width = problem.span[1] - problem.span[0] if problem.span is not None else 1

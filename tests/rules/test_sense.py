@@ -11,7 +11,7 @@ import pytest
 from primus_lint.pipeline import Options, check_source
 from primus_lint.readers.models import model_names
 from primus_lint.rules.model_names import differ, read_name
-from primus_lint.rules.siblings import drift, family_of
+from primus_lint.rules.siblings import drift, family_files, family_of
 from primus_lint.settings import Settings
 from primus_lint.source.text import SourceText
 from tests.rules.texts import EXPERIMENT
@@ -219,3 +219,19 @@ def test_a_run_without_the_sibling_takes_no_drift_from_the_baseline(tmp_path: Pa
         lint("--update-baseline", "MI300X/llama3_8B-BF16.yaml")
         assert "sibling-drift" in (tmp_path / ".primus-lint-baseline.json").read_text()
         assert "sibling-drift" not in lint("--baseline=.primus-lint-baseline.json", ".")
+
+
+def test_siblings_on_disk_are_those_of_a_run_over_the_folder(tmp_path: Path) -> None:
+    names = (
+        "a/MI300X/x-BF16.yaml", "a/MI355X/x-FP8.yaml", "a/x.yaml", "a/MI355X/y-FP8.yaml", "b/MI300X/x-BF16.yaml",
+        "a/MI325X/deep/x-BF16.yaml", "a/readme.md",
+    )  # fmt: skip
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    paths = [str(tmp_path / name) for name in names]
+    for path in paths:
+        assert family_files(path, str(tmp_path)) == [
+            other for other in sorted(paths) if other != path and family_of(other) == family_of(path)
+        ]
+    assert len(family_files(paths[0], str(tmp_path))) == 1

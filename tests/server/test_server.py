@@ -337,3 +337,38 @@ def test_the_command_writes_what_fix_writes(client: Client, repo: Path, command:
     run(repo, "--fix", *words, str(path))
     assert path.read_text() == after != text
     assert "hbm-overflow" not in by_code(client.change(path, after, 2))
+
+
+def test_what_differs_from_siblings_is_shown_as_in_a_run_over_the_folder(client: Client, repo: Path) -> None:
+    text = (repo / "configs/clean-llama3.1_8B.yaml").read_text()
+    for device in ("MI300X", "MI325X", "MI355X"):
+        (repo / device).mkdir()
+        (repo / device / "llama.yaml").write_text(text)
+    path = repo / "MI355X" / "llama.yaml"
+    odd = text.replace(" lr: 3.0e-4\n", " lr: 7.0e-4\n")
+    assert odd != text
+    drift = by_code(client.open(path, odd))["sibling-drift"]  # the editor's text counts, not the file's
+    path.write_text(odd)
+    lines = [
+        line for line in run(repo, "--output-format", "concise", ".").stdout.splitlines() if "sibling-drift" in line
+    ]
+    assert len(lines) == 1 and drift["message"].splitlines()[0] in lines[0]
+    assert drift["relatedInformation"][0]["location"]["uri"] == (repo / "MI300X" / "llama.yaml").as_uri()
+    assert "sibling-drift" not in by_code(client.change(path, text, 2))
+
+
+def test_rules_of_ones_own_hold_in_the_editor(client: Client, repo: Path) -> None:
+    (repo / "own").mkdir()
+    (repo / "own" / "Z101-house-batch.yaml").write_text(
+        "code: Z101\nname: house-batch\nseverity: warning\nrequire: global_batch_size % 96 == 0\n"
+        'message: "our batches are multiples of 96"\nwhat: House rule.\nwhy: Our data loader.\n'
+    )
+    settings = repo / "primus-lint.toml"
+    settings.write_text('rule-paths = ["own"]\n' + settings.read_text())
+    path = repo / "configs/clean-llama3.1_8B.yaml"
+    assert "house-batch" in by_code(client.open(path))
+    (repo / "own" / "Z101-house-batch.yaml").write_text("code: Z101\n")
+    settings.write_text(settings.read_text().replace('"own"', '"own/"'))
+    client.notify("workspace/didChangeWatchedFiles", {"changes": [{"uri": settings.as_uri(), "type": 2}]})
+    assert "name is missing" in client.wait_method("window/showMessage")["params"]["message"]
+    assert "house-batch" not in by_code(client.diagnostics(path))
