@@ -101,7 +101,7 @@ class AsItWas(Base):
 
     def __init__(self, text: str, options: Options) -> None:
         self.name, self.limit, self.options, self.comparisons = "main", 0.03, options, []
-        self.text, self.changed, self.root = text, set(), "/"
+        self.text, self.changed, self.renamed, self.root = text, set(), {}, "/"
 
     def _show(self, path: str) -> bytes:
         return self.text.encode()
