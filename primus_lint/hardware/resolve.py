@@ -212,12 +212,19 @@ class _Resolver:
         rule = self.policy["attention"].get(name, {})
         if "like" in rule:
             other, clock = self.attention(rule["like"]), self.clock(name, rule["like"])
+            faster = {
+                way: clock * (base(rule["forward_ratio"]) if way == "forward" and "forward_ratio" in rule else 1.0)
+                for way in other
+            }
             return {
-                direction: {
-                    mask: {dim: {**self.transferred(rate), "math": rate["math"] * clock} for dim, rate in dims.items()}
+                way: {
+                    mask: {
+                        dim: {**self.transferred(rate), "math": rate["math"] * faster[way]}
+                        for dim, rate in dims.items()
+                    }
                     for mask, dims in masks.items()
                 }
-                for direction, masks in other.items()
+                for way, masks in other.items()
             }
         fit = self.fits["attention"][name]
         forward = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum, where
+from primus_lint.ledger.architecture import architecture
 from primus_lint.projection.shapes import single_kernel
 
 if TYPE_CHECKING:
@@ -265,19 +266,22 @@ def fp8_casts(run: Run, gemm: Gemm) -> Traffic:
     """Quantisation of the input (forward) and of the incoming gradient (backward) of one FP8 (FP4) product, beyond the one
     read in two bytes and write in one that the product's own rate includes.
 
-    A second copy is written for the wgrad (transposed, or scaled by column), and recipes that scale by the current
-    tensor read it once more for its maximum. A column-parallel product behind a norm gets both from the norm kernel
-    under delayed scaling. NVFP4 reads once for the maximum, once for each of its two half-byte copies. The rows of every expert
-    of a grouped product are quantized by themselves, in a loop.
+    A second copy is written for the wgrad (transposed, or scaled by column): not under per-tensor scaling on Blackwell, whose
+    products take either layout. Recipes that scale by the current tensor read it once more for its maximum, but for what
+    comes from a norm (a column-parallel input), whose kernel finds the maximum on the way; under delayed scaling that kernel
+    quantizes as well (TransformerEngine csrc/extensions/normalization.cpp). NVFP4 reads once for the maximum, once for each
+    of its two half-byte copies. The rows of every expert of a grouped product are quantized by themselves, in a loop.
     """
-    if run.precision.fp4 is not None:
-        passes, fused = 2 + 2 + 2 * 0.5 - 1, False
-    else:
-        passes = 1 + (2 if run.precision.fp8_recipe in ("tensorwise", "current") else 0)
-        fused = run.precision.fp8_recipe == "delayed" and gemm.parallel == "column"
+    recipe = "fp4" if run.precision.fp4 is not None else run.precision.fp8_recipe
+    column = gemm.parallel == "column"
+    per_tensor = recipe in ("delayed", "tensorwise", "current")
+    copy = 0 if per_tensor and architecture(run.target.gpu, run.kernels.vendor) == "sm100" else 1
+    passes = 2 + 2 + 2 * 0.5 - 1 if recipe == "fp4" else copy + (2 if recipe in ("tensorwise", "current") else 0)
+    fused = recipe == "delayed" and column
+    forward = copy if recipe in ("tensorwise", "current") and column else passes
     rows = gemm.m * (gemm.groups if gemm.is_grouped else 1)
     launches = 1 + gemm.groups * IN_A_LOOP if gemm.is_grouped and not single_kernel(run) else 1
-    return Traffic(0 if fused else passes * rows * gemm.k, passes * rows * gemm.n, 0 if fused else launches, launches)
+    return Traffic(0 if fused else forward * rows * gemm.k, passes * rows * gemm.n, 0 if fused else launches, launches)
 
 
 def accumulation(run: Run, weights: Any) -> Traffic:

@@ -174,6 +174,17 @@ def test_a_relative_runs_at_its_own_clock() -> None:
     assert ratio == pytest.approx(784.9 / 668.4, rel=0.01)
 
 
+def test_blackwell_ultra_s_forward_is_faster_than_its_products_are() -> None:
+    """AIConfigurator's medians of a forward at 8,192, head dimension 128: 1,275 TFLOP/s on B300, 1,041 on B200."""
+    shape = ("bf16", 1, 32, 8, 131072, 131072, 128, 128)
+    forward, backward = (
+        rates.attention_time_s(_acc("b200"), *shape, direction=way).time_s
+        / rates.attention_time_s(_acc("b300"), *shape, direction=way).time_s
+        for way in ("forward", "backward")
+    )
+    assert forward == pytest.approx(1275 / 1041, rel=0.05) and backward == pytest.approx(1.0, abs=0.02)
+
+
 def test_fp8_of_cdna3_is_its_bf16_at_the_median_ratio() -> None:
     """fp8 over bf16 share of bare products: 0.944 (H100), 0.939 (H200), 0.973 (GB200), 1.049 (MI355X)."""
     shares = []
