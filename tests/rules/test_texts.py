@@ -42,3 +42,9 @@ def test_example(rule: dict[str, Any], example: dict[str, Any], tmp_path: Path) 
         assert finding.place.line >= 1 or finding.place.path == "<command line>"
     if "fixed" in example:
         assert rule["code"] not in codes(example["fixed"], example, tmp_path)
+
+
+def test_every_reason_says_what_happens_and_no_more() -> None:
+    """`why` is read by someone whose run is refused: a phrase says too little, a page too much."""
+    words = {rule["code"]: len(rule["why"].split()) for rule in map(load_rule, rule_files(ROOT))}
+    assert [code for code, count in words.items() if not 10 <= count <= 80] == []
