@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from primus_lint.ledger.states import Stage
 
 MIB = 1 << 20
-WASTE_PERCENT = 30
+LEAST_WASTE_PERCENT, WASTE_PERCENT, MOST_WASTE_PERCENT = 17, 30, 48  # of the changing part, see `reserved`
 ROUNDING_BYTES = 512
 SMALL_SEGMENT_BYTES = 2 * MIB
 LARGE_SEGMENT_BYTES = 20 * MIB
@@ -110,7 +110,7 @@ def state_tensors(sizes: Sizes, stage: Stage, state: StateBytes) -> int:
     return count
 
 
-def reserved(sizes: Sizes, steady_bytes: Any, peak_bytes: Any) -> Any:
+def reserved(sizes: Sizes, steady_bytes: Any, peak_bytes: Any, waste_percent: int = WASTE_PERCENT) -> Any:
     """Reserved bytes at the peak.
 
     Long-lived tensors fill their segments; of the changing part (activations and transients) the allocator keeps more
@@ -119,7 +119,7 @@ def reserved(sizes: Sizes, steady_bytes: Any, peak_bytes: Any) -> Any:
     expandable segments only the rounding to 2 MiB remains.
     """
     changing = maximum(peak_bytes - steady_bytes, 0)
-    waste = 0 if expandable(sizes) else changing * WASTE_PERCENT // 100
+    waste = 0 if expandable(sizes) else changing * waste_percent // 100
     return round_up(peak_bytes + waste, SMALL_SEGMENT_BYTES)
 
 

@@ -75,6 +75,10 @@ def doubts(
         ends = sum(sharding.end_units(stage)) * sizes.e
         text = "Megatron-FSDP: how many units are whole at once; embedding and output layer may stay so"
         out["gathered units"] = Doubt(0, ends, units, units, text)
+    if run.optimizer.sharding == "fsdp2":
+        unit = sharding.largest_unit(sizes, chunks) * sizes.act
+        text = "torch FSDP2: the unit gathered ahead and the gradient of the unit before need not be there when the peak comes"
+        out["gathered units"] = Doubt(0, 0, 2 * unit, 0, text)
     moe = run.model.moe
     if moe is not None and moe.capacity_factor is None and run.kernels.sync_free_moe_stage < 3:
         routed = most(candidates, [activations.expert_bytes(chunk) for chunk in chunks])

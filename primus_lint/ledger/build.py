@@ -239,9 +239,8 @@ class _Parts:
         extra = maximum(highest - base - activations + pooled + absent, 0)
         items["transients"] = Item(extra, TRANSIENT, "{extra} B above the kept tensors ({moment})",
                                    {"extra": extra, "moment": memory.peak_moment}, BACKWARD)  # fmt: skip
-        memory.peak_reserved_bytes = maximum(
-            allocator.reserved(sizes, base, maximum(highest, held)), memory.peak_allocated_bytes
-        )
+        allocated = maximum(highest, held)
+        memory.peak_reserved_bytes = maximum(allocator.reserved(sizes, base, allocated), memory.peak_allocated_bytes)
         beyond = memory.peak_reserved_bytes - memory.peak_allocated_bytes
         items["allocator"] = Item(beyond, ALLOCATOR, "{v} B reserved beyond the peak", {"v": beyond}, BLOCKS)
         items.update(host.pinned_items(sizes, stage, owned, position == "last"))
@@ -256,7 +255,12 @@ class _Parts:
             blocks = band.block_doubt(sizes, candidates, chunks, tensors, slack + shift)
             if blocks is not None:
                 memory.doubts["allocator blocks"] = blocks
-        device.outside(sizes, memory, self.accelerator, self.groups, maximum(highest, held), stage)
+        below, above = memory.device_doubt_bytes
+        least = allocator.reserved(sizes, base, allocated - below, allocator.LEAST_WASTE_PERCENT)
+        most = allocator.reserved(sizes, base, allocated, allocator.MOST_WASTE_PERCENT)
+        memory.reserved_low_bytes = minimum(least, memory.peak_reserved_bytes)
+        memory.reserved_high_bytes = maximum(maximum(most, memory.peak_reserved_bytes), allocated + above)
+        device.outside(sizes, memory, self.accelerator, self.groups, allocated, stage)
         return memory
 
     def activation_items(

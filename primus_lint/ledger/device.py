@@ -113,12 +113,8 @@ def outside(
         if not isinstance(size, int) or size:
             memory.items[name] = Item(size, DEVICE, "outside PyTorch's allocator", {}, "Primus, Primus-Turbo")
         own = own + size
-    below: Any = 0
-    above: Any = 0
-    for doubt in memory.doubts.values():
-        if not doubt.aside:
-            below, above = below + doubt.peak_low, above + doubt.peak_high
+    below, above = memory.device_doubt_bytes
     memory.device_low_bytes = allocated - below + total_low + deepep + user + own
-    # what is allocated beyond the account fills cached segments first
+    # what is allocated beyond the account fills cached segments first, and free ones are given back before a request fails
     reserved = maximum(memory.peak_reserved_bytes, allocated + above)
     memory.device_high_bytes = reserved + total_high + deepep + user + own

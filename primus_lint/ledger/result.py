@@ -69,6 +69,8 @@ class RankMemory:
         "peak_moment",
         "peak_reserved_bytes",
         "pp_rank",
+        "reserved_high_bytes",
+        "reserved_low_bytes",
         "static_bytes",
         "steady_allocated_bytes",
     )
@@ -84,6 +86,8 @@ class RankMemory:
         self.steady_allocated_bytes: Any = 0
         self.peak_allocated_bytes: Any = 0
         self.peak_reserved_bytes: Any = 0
+        self.reserved_low_bytes: Any = None  # None: no band of its own
+        self.reserved_high_bytes: Any = None
         self.device_low_bytes: Any = 0
         self.device_high_bytes: Any = 0
         self.host_bytes: Any = 0
@@ -99,6 +103,23 @@ class RankMemory:
         """(low, high) of what is allocated at most."""
         return _around(self.peak_allocated_bytes, [(d.peak_low, d.peak_high) for d in self.doubts.values()])
 
+    @property
+    def reserved_band_bytes(self) -> tuple[Any, Any]:
+        """(low, high) of what the caching allocator holds at most."""
+        if self.reserved_low_bytes is None:
+            return self.peak_band_bytes[0], self.peak_reserved_bytes
+        return self.reserved_low_bytes, self.reserved_high_bytes
+
+    @property
+    def device_doubt_bytes(self) -> tuple[Any, Any]:
+        """Bytes below and above the account at the peak, of the doubts that count for the device."""
+        below: Any = 0
+        above: Any = 0
+        for doubt in self.doubts.values():
+            if not doubt.aside:
+                below, above = below + doubt.peak_low, above + doubt.peak_high
+        return below, above
+
     def total(self, *groups: str) -> Any:
         """Sum of the items of some groups."""
         return sum(item.bytes for item in self.items.values() if item.group in groups)
@@ -109,7 +130,12 @@ class RankMemory:
         return {name: item for name, item in self.items.items() if item.group not in HOSTS}
 
     def as_json(self) -> dict[str, Any]:
-        """The object of design section 4.3."""
+        """The object of design section 4.3, and the bands of its figures."""
+        bands = {
+            "steady_allocated": self.steady_band_bytes,
+            "peak_allocated": self.peak_band_bytes,
+            "peak_reserved": self.reserved_band_bytes,
+        }
         return {
             "pp_rank": self.pp_rank,
             "dp": self.dp,
@@ -120,6 +146,8 @@ class RankMemory:
             "peak_reserved_bytes": self.peak_reserved_bytes,
             "device_low_bytes": self.device_low_bytes,
             "device_high_bytes": self.device_high_bytes,
+            **{f"{name}_low_bytes": max(int(low), 0) for name, (low, _) in bands.items()},
+            **{f"{name}_high_bytes": int(high) for name, (_, high) in bands.items()},
             "items": {name: item.bytes for name, item in self.device_items.items()},
         }
 

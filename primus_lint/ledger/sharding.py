@@ -70,6 +70,17 @@ def gathered_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any
     """
     if not gathers_weights(sizes):
         return 0
+    largest = largest_unit(sizes, chunks)
+    in_use = largest
+    for numel in end_units(stage):
+        in_use = maximum(in_use, numel)
+    units = in_use + largest
+    gathered = 1 if sizes.run.args.get("use_fsdp2_fp8_all_gather") else sizes.act
+    return maximum(units * gathered, ahead_bytes(sizes, chunks, stage)) + units * sizes.act
+
+
+def largest_unit(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
+    """Elements of the largest transformer layer of a rank."""
     run = sizes.run
     kinds = [kind_of(run, layer) for chunk in chunks for layer in chunk.layers]
     kinds += [mtp_kind(sizes) for chunk in chunks for _ in chunk.mtp]
@@ -79,12 +90,7 @@ def gathered_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any
         for param in params.layer(sizes, moe):
             unit = unit + param.numel * param.count
         largest = maximum(largest, unit)
-    in_use = largest
-    for numel in end_units(stage):
-        in_use = maximum(in_use, numel)
-    units = in_use + largest
-    gathered = 1 if run.args.get("use_fsdp2_fp8_all_gather") else sizes.act
-    return maximum(units * gathered, ahead_bytes(sizes, chunks, stage)) + units * sizes.act
+    return largest
 
 
 def ahead_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any:

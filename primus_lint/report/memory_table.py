@@ -96,7 +96,12 @@ def doubt_lines(rank: RankMemory) -> Iterator[str]:
         if doubt.peak_low or doubt.peak_high:
             shown = f"-{int(doubt.peak_low):,} to +{int(doubt.peak_high):,} B: {doubt.reason}"
             yield from wrapped(f"{name}: {shown}", 4)
-    for name, (low, high) in (("steady", rank.steady_band_bytes), ("peak allocated", rank.peak_band_bytes)):
+    bands = (
+        ("steady", rank.steady_band_bytes),
+        ("peak allocated", rank.peak_band_bytes),
+        ("peak reserved", rank.reserved_band_bytes),
+    )
+    for name, (low, high) in bands:
         yield f"  = {name}, band: {int(low):,} to {int(high):,} B ({gib(low)} to {gib(high)})"
 
 

@@ -98,9 +98,19 @@ def test_abstention(args: dict[str, Any], world: int | None, reason: str) -> Non
     assert reason in found.reasons
 
 
+def test_every_figure_lies_in_its_band() -> None:
+    for rank in account({**LLAMA, "pipeline_model_parallel_size": 2}, 8).ranks:
+        data = rank.as_json()
+        for name in ("steady_allocated", "peak_allocated", "peak_reserved"):
+            assert data[f"{name}_low_bytes"] <= data[f"{name}_bytes"] <= data[f"{name}_high_bytes"]
+        assert data["peak_reserved_low_bytes"] < data["peak_reserved_bytes"] < data["peak_reserved_high_bytes"]
+
+
 def test_json_has_the_agreed_fields() -> None:
     found = account(LLAMA, 8).ranks[0].as_json()
     assert list(found) == [
         "pp_rank", "dp", "count", "static_bytes", "steady_allocated_bytes", "peak_allocated_bytes",
-        "peak_reserved_bytes", "device_low_bytes", "device_high_bytes", "items",
+        "peak_reserved_bytes", "device_low_bytes", "device_high_bytes",
+        "steady_allocated_low_bytes", "peak_allocated_low_bytes", "peak_reserved_low_bytes",
+        "steady_allocated_high_bytes", "peak_allocated_high_bytes", "peak_reserved_high_bytes", "items",
     ]  # fmt: skip

@@ -37,7 +37,8 @@ SPAN = {"line", "column", "end_line", "end_column", "byte_start", "byte_end"}
 MEMORY = {"fits", "reason", "capacity_bytes", "worst_rank", "ranks", "host"}
 RANK = {
     "pp_rank", "dp", "count", "static_bytes", "steady_allocated_bytes", "peak_allocated_bytes", "peak_reserved_bytes",
-    "device_low_bytes", "device_high_bytes", "items",
+    "device_low_bytes", "device_high_bytes", "items", "steady_allocated_low_bytes", "steady_allocated_high_bytes",
+    "peak_allocated_low_bytes", "peak_allocated_high_bytes", "peak_reserved_low_bytes", "peak_reserved_high_bytes",
 }  # fmt: skip
 TIME = {
     "iteration_s", "low_s", "high_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "mfu", "bubble_fraction",
