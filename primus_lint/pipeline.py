@@ -96,6 +96,7 @@ class Subject:
         if section.framework == "megatron" and document.format.startswith("primus"):
             self.framework = "primus-megatron"
         self.env: dict[str, str] | None = None  # the whole environment of a rank; None: what the launcher sets
+        self.launched = False  # whether the launcher sets CUDA_DEVICE_MAX_CONNECTIONS after `env` was exported
         self.stack: Mapping[str, Any] | None = None  # arch, te, torch, where known
         self.before: Before | None = None  # the same section at the base revision
         self.wanted: Callable[[Entry], bool] | None = None  # which rules below error level are worth a wording
@@ -108,10 +109,23 @@ class Subject:
             return
         from primus_lint.lower.megatron import launcher_env
 
-        launcher = launcher_env(self.framework, {key: value.value for key, value in self.section.values.items()})
+        launcher = launcher_env(self.framework, self.arguments)
         self.env = {**launcher, **(self.env or {}), **variables}
-        if self.framework == "primus-megatron":  # Primus sets this one after everything else was exported
-            self.env["CUDA_DEVICE_MAX_CONNECTIONS"] = launcher["CUDA_DEVICE_MAX_CONNECTIONS"]
+        self.launched = self.framework == "primus-megatron"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The section's keys with their values."""
+        return {key: value.value for key, value in self.section.values.items()}
+
+    def env_under(self, args: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """The environment of a rank under some arguments: Primus sets one variable by the kind of sharding."""
+        if not self.launched or self.env is None:
+            return self.env
+        from primus_lint.lower.megatron import launcher_env
+
+        name = "CUDA_DEVICE_MAX_CONNECTIONS"
+        return {**self.env, name: launcher_env(self.framework, args)[name]}
 
     @property
     def modelled(self) -> bool:
@@ -123,7 +137,8 @@ class Subject:
         from importlib import import_module
 
         lower = import_module(LOWERINGS[self.section.framework]).lower
-        result: Lowered = lower(self.section, self.target, self.version, self.framework, self.env, self.stack)
+        env = self.env_under(self.arguments)
+        result: Lowered = lower(self.section, self.target, self.version, self.framework, env, self.stack)
         return result
 
     @property
@@ -308,6 +323,7 @@ class Subject:
         target = Target(self.target.gpu, world_size, self.target.gpus_per_node)
         other = Subject(self.document, self.section, target, self.version, self.assumed)
         other.framework, other.env, other.stack = self.framework, self.env, self.stack
+        other.launched = self.launched
         return other
 
 

@@ -118,10 +118,13 @@ def step(
     if _is_fsdp(run):
         return total  # charged inside every micro-batch, see `fsdp`
     parts = buckets(run, weights + experts)
-    for overlapped, transfer, window_s in (
+    moves = [
         (run.optimizer.overlap_grad_reduce, reduce_transfer, backward_s),
         (run.optimizer.overlap_param_gather, gather_transfer, forward_s),
-    ):
+    ]
+    if _scatters(run):
+        del moves[0]  # charged inside every micro-batch, too
+    for overlapped, transfer, window_s in moves:
         pieces = where(overlapped, parts, 1)  # without overlap there is one bucket
         moved = transfer(run, device, place, weights, experts, pieces)
         total.merge(behind(device, moved, window_s * overlapped, pieces))
@@ -134,22 +137,29 @@ def _is_fsdp(run: Run) -> bool:
     return sharding == "fsdp2" or (sharding == "megatron-fsdp" and run.optimizer.fsdp_strategy == "optim_grads_params")
 
 
+def _scatters(run: Run) -> bool:
+    """Whether gradients are sharded, and so reduced in every micro-batch (`MegatronFSDP`: `grad_reduce_every_bprop`)."""
+    optimizer = run.optimizer
+    return _is_fsdp(run) or (optimizer.sharding == "megatron-fsdp" and optimizer.fsdp_strategy == "optim_grads")
+
+
 def fsdp(
     run: Run, device: Device, place: Placement, weights: Any, experts: Any, forward_s: Any, backward_s: Any, layers: int
 ) -> Cost:
-    """Exposed seconds per micro-batch of fully sharded weights: gathered before the forward and again before the
-    backward, gradients scatter-reduced after it, one layer ahead of (behind) the compute. With replicas (HSDP) shards are
-    gathered inside a replica and gradients all-reduced over the replicas on top.
+    """Exposed seconds per micro-batch of sharded weights and gradients (overlapped whatever the flags say, as in
+    `MegatronFSDP.__init__`): weights gathered before the forward and again
+    before the backward, gradients scatter-reduced after it, one layer ahead of (behind) the compute. With replicas (HSDP)
+    shards are gathered inside a replica and gradients all-reduced over the replicas on top.
 
-    Nothing when weights are not sharded. The first gather and the last reduction of `layers` cannot hide.
+    Nothing when neither is sharded. The first gather and the last reduction of `layers` cannot hide.
     """
     total = Cost()
-    if not _is_fsdp(run):
+    if not _scatters(run):
         return total
     parts = max(layers, 1)
     gather = both = ZERO
     for grid, elements in ((place.data, weights), (place.expert_data, experts)):
-        one = gathered(run, device, grid, elements, parts, FSDP)
+        one = gathered(run, device, grid, elements, parts, FSDP) if _is_fsdp(run) else ZERO
         gather = _plus(gather, one)
         both = _plus(both, _plus(one, summed(run, device, grid, elements, parts, FSDP)))
     for transfer, window in ((gather, forward_s), (both, backward_s)):

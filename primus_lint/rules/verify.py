@@ -37,6 +37,7 @@ def after_changes(subject: Subject, changes: Iterable[Change]) -> Subject:
     )  # fmt: skip
     other = Subject(subject.document, section, subject.target, subject.version, subject.assumed)
     other.framework, other.env, other.stack = subject.framework, subject.env, subject.stack
+    other.launched = subject.launched
     other.wanted = subject.wanted
     return other
 

@@ -27,7 +27,8 @@ DEGREES_WHEN = (
     "padded vocabulary changes with the tensor-parallel size"
 )
 SPLIT_WHEN = "a checkpoint of the format `torch` is loaded"
-OPTIMIZER_WHEN = "a checkpoint is loaded with its optimizer state, or any to or from FSDP2"
+OPTIMIZER_WHEN = "a checkpoint is loaded with its optimizer state"
+FORMAT_WHEN = "a checkpoint is loaded"
 
 
 def loads(given: Mapping[str, Any]) -> bool:
@@ -53,7 +54,7 @@ def breaks(key: str, new: Any, given: Mapping[str, Any], model: Any) -> bool:
     """Whether the checkpoint that a recipe loads may not open after one change."""
     if not loads(given):
         return False
-    if key == "use_torch_fsdp2":
+    if key in ("use_torch_fsdp2", "use_megatron_fsdp", "ckpt_format"):
         return True
     if key == "use_distributed_optimizer":
         return not given.get("no_load_optim")

@@ -144,7 +144,6 @@ class Evaluator:
         self.accelerator = accelerator
         self.given = dict(subject.lowered.namespace.given)
         lowered = subject.lowered
-        self.env = {key[4:]: value for key, value in lowered.namespace.items() if key.startswith("env_")}
         entries = [
             entry
             for entry in catalogue.applicable(lowered.framework, subject.version, "array")
@@ -166,9 +165,8 @@ class Evaluator:
             args[EP] = 1
         asked = dict(args)
         adjust.megatron(args, subject.version)
-        return namespace(
-            args, asked, subject.target, subject.version, subject.lowered.framework, self.env, subject.stack
-        )
+        env = subject.env_under(asked)
+        return namespace(args, asked, subject.target, subject.version, subject.lowered.framework, env, subject.stack)
 
     def run(self, names: Any) -> Any:
         subject = self.subject
@@ -218,8 +216,8 @@ class Evaluator:
             projection = None if run is None else project(run, self.accelerator, priced=priced)
             if projection is not None:
                 busy: Any = 0.0
-                for seconds in projection.per_stage_s:
-                    busy = busy + seconds
+                for row, seconds in zip(projection.stages, projection.per_stage_s, strict=True):
+                    busy = busy + seconds - sum(stage.sharded.seconds for stage in row)  # it depends on the split
                 work = busy / len(projection.per_stage_s) * np.maximum(run.batch.num_microbatches, 1)
                 return np.broadcast_to(work, shape.shape)
         return None

@@ -14,6 +14,11 @@ GRAD_OVERLAP = "overlap_grad_reduce"
 PARAM_OVERLAP = "overlap_param_gather"
 SHARDED = "use_distributed_optimizer"
 FSDP2 = "use_torch_fsdp2"
+MEGATRON_FSDP = "use_megatron_fsdp"
+STRATEGY = "data_parallel_sharding_strategy"
+FUSION = "gradient_accumulation_fusion"
+FORMAT = "ckpt_format"
+BF16_REDUCE = "grad_reduce_in_bf16"
 CP_TYPE = "cp_comm_type"
 EP_OVERLAP = "overlap_moe_expert_parallel_comm"
 SHARED_OVERLAP = "moe_shared_expert_overlap"
@@ -35,15 +40,17 @@ FP8_KEYS = ("fp8", "fp8_recipe")
 LOSS_KEYS = ("cross_entropy_loss_fusion", "cross_entropy_fusion_impl")
 STATE_KEYS = (
     "use_precision_aware_optimizer", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype",
-    "grad_reduce_in_bf16",
+    BF16_REDUCE,
 )  # fmt: skip
+SHARDING_KEYS = (SHARDED, FSDP2, MEGATRON_FSDP, STRATEGY)
+FOLLOWING = (FUSION, FORMAT)  # change only together with the sharding that wants them so
 
 DEGREES = (TP, PP, CP, EP, ETP)
 # Every key that the search may change, each once.
 TUNED = tuple(
     dict.fromkeys(
         (
-            *DEGREES, MBS, *SPLIT_KEYS, *RECOMPUTE_KEYS, SP, TP_OVERLAP, GRAD_OVERLAP, PARAM_OVERLAP, SHARDED, FSDP2, CP_TYPE, *PIPELINE_KEYS,
+            *DEGREES, MBS, *SPLIT_KEYS, *RECOMPUTE_KEYS, SP, TP_OVERLAP, GRAD_OVERLAP, PARAM_OVERLAP, *SHARDING_KEYS, CP_TYPE, *PIPELINE_KEYS,
             *EXPERT_KEYS, "moe_permute_fusion", *GEMM_KEYS, *DEEPEP_KEYS, *FP8_KEYS, *LOSS_KEYS, *STATE_KEYS,
         )
     )

@@ -57,9 +57,19 @@ TABLE = (
         SAFE, "when the same communication runs",
     ),
     KeyClass(
-        ("use_distributed_optimizer", "use_torch_fsdp2"), SAFE, "who keeps which part of the same weights and states",
+        ("use_distributed_optimizer",), SAFE, "who keeps which part of the same weights and states",
         checkpoint.OPTIMIZER_WHEN,
     ),
+    KeyClass(
+        ("use_torch_fsdp2", "grad_reduce_in_bf16"), SAFE, "who keeps which part of the same weights, gradients and states",
+        "gradients are added and reduced in another number format than before (FSDP2: that of the weights), or a "
+        "checkpoint is loaded",
+    ),
+    KeyClass(
+        ("use_megatron_fsdp", "data_parallel_sharding_strategy"), UNSAFE,
+        "another engine: checkpoints of a format of its own, and CUDA_DEVICE_MAX_CONNECTIONS must not be 1",
+    ),
+    KeyClass(("ckpt_format",), SAFE, "how what is saved lies on disk", checkpoint.FORMAT_WHEN),
     KeyClass(("cp_comm_type",), SAFE, "how the same keys and values travel"),
     KeyClass(("moe_permute_fusion",), SAFE, "the same permutation in one kernel"),
     KeyClass(
@@ -84,7 +94,6 @@ TABLE = (
         ("use_precision_aware_optimizer", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"),
         UNSAFE, "number format of gradients and optimizer state",
     ),
-    KeyClass(("grad_reduce_in_bf16",), UNSAFE, "number format of the gradient reduction"),
     KeyClass(("gradient_accumulation_fusion",), UNSAFE, "weight gradients are no longer rounded before they are added"),
     KeyClass(
         ("max_position_embeddings",), SAFE, "a limit that nothing is computed from", "positions are learned, one by one",
@@ -101,20 +110,26 @@ TABLE = (
 BY_KEY = {key: entry for entry in TABLE for key in entry.keys}
 
 
-def class_of(key: str, old: Any, new: Any, given: Mapping[str, Any], model: Any) -> str:
-    """The class of changing one key of a recipe: `given` are its arguments as asked for, `model` its `ir.run.Model`.
+def class_of(
+    key: str, old: Any, new: Any, given: Mapping[str, Any], model: Any, then: Mapping[str, Any] | None = None
+) -> str:
+    """The class of changing one key of a recipe: `given` are its arguments as asked for, `model` its `ir.run.Model`,
+    `then` its arguments after all changes that are made together (None: this one alone).
 
     A key that the table does not have is unsafe.
     """
+    then = {**given, key: new} if then is None else then
     entry = BY_KEY.get(key)
     if entry is None:
         return UNSAFE
     if entry.safety != SAFE or not entry.when:
         return entry.safety
-    return UNSAFE if _unsafe_here(key, old, new, given, model) else SAFE
+    return UNSAFE if _unsafe_here(key, old, new, given, model, then) else SAFE
 
 
-def _unsafe_here(key: str, old: Any, new: Any, given: Mapping[str, Any], model: Any) -> bool:
+def _unsafe_here(key: str, old: Any, new: Any, given: Mapping[str, Any], model: Any, then: Mapping[str, Any]) -> bool:
+    if key in ("use_torch_fsdp2", "grad_reduce_in_bf16") and gradients_in_half(given) != gradients_in_half(then):
+        return True
     if key == "micro_batch_size":
         return batch_is_trained(model)
     if key == "max_position_embeddings":
@@ -126,6 +141,13 @@ def _unsafe_here(key: str, old: Any, new: Any, given: Mapping[str, Any], model: 
     return checkpoint.breaks(key, new, given, model)
 
 
+def gradients_in_half(args: Mapping[str, Any]) -> bool:
+    """Whether gradients are added and reduced in the half-precision format of the weights. Source: Megatron-LM
+    `arguments.py`; torch FSDP2 is wrapped without a precision policy (`torch_fully_sharded_data_parallel.py`)."""
+    half = bool(args.get("bf16") or args.get("fp16"))
+    return half and bool(args.get("use_torch_fsdp2") or args.get("grad_reduce_in_bf16") or args.get("fp16"))
+
+
 def batch_is_trained(model: Any) -> bool:
     """Whether the micro-batch is part of what is trained: capacity and auxiliary losses are counted over it."""
     moe = model.moe
@@ -134,7 +156,9 @@ def batch_is_trained(model: Any) -> bool:
 
 def class_of_all(changes: Iterable[tuple[str, Any]], given: Mapping[str, Any], model: Any) -> str:
     """The class of several changes together: the worst of them."""
-    found = {class_of(key, given.get(key), value, given, model) for key, value in changes}
+    changed = dict(changes)
+    then = {**given, **changed}
+    found = {class_of(key, given.get(key), value, given, model, then) for key, value in changed.items()}
     return next((name for name in (DISPLAY, UNSAFE) if name in found), SAFE)
 
 

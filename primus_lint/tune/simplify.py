@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from primus_lint.tune.keys import (
+    BF16_REDUCE,
     CP,
     CP_TYPE,
     DEEPEP_KEYS,
     EXPERT_KEYS,
+    FOLLOWING,
     FP8_KEYS,
     GEMM_KEYS,
     GRAD_OVERLAP,
@@ -20,6 +22,7 @@ from primus_lint.tune.keys import (
     PIPELINE_KEYS,
     PP,
     RECOMPUTE_KEYS,
+    SHARDING_KEYS,
     SP,
     SPLIT_KEYS,
     STATE_KEYS,
@@ -40,7 +43,7 @@ LAYOUT_KEYS = 3  # a layout text is as much to read, and to keep right, as so ma
 STARTS = 6  # recipes of different splits that are simplified
 GROUPS: tuple[tuple[str, ...], ...] = (
     (PP, *SPLIT_KEYS, *PIPELINE_KEYS), PIPELINE_KEYS, RECOMPUTE_KEYS, (CP, CP_TYPE), (TP, SP, TP_OVERLAP), (GRAD_OVERLAP, PARAM_OVERLAP),
-    GEMM_KEYS, tuple(dict.fromkeys((*DEEPEP_KEYS, *EXPERT_KEYS))), FP8_KEYS, LOSS_KEYS, STATE_KEYS,
+    (*SHARDING_KEYS, *FOLLOWING, PARAM_OVERLAP, BF16_REDUCE), GEMM_KEYS, tuple(dict.fromkeys((*DEEPEP_KEYS, *EXPERT_KEYS))), FP8_KEYS, LOSS_KEYS, STATE_KEYS,
 )  # fmt: skip
 
 

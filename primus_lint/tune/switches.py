@@ -10,7 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.tune import safety
-from primus_lint.tune.keys import CP_TYPE, DISPATCHER, EP_OVERLAP, FSDP2, LOSS_KEYS, SHARDED, SHARED_OVERLAP
+from primus_lint.tune.keys import (
+    BF16_REDUCE,
+    CP_TYPE,
+    DISPATCHER,
+    EP_OVERLAP,
+    FORMAT,
+    FSDP2,
+    FUSION,
+    LOSS_KEYS,
+    MEGATRON_FSDP,
+    SHARDED,
+    SHARED_OVERLAP,
+    STRATEGY,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,11 +77,26 @@ def _allowed(run: Run, given: Keys, pins: Pins, group: Iterable[Keys]) -> list[K
 
 
 def _sharding(run: Run, given: Keys) -> list[Keys]:
-    """The distributed optimizer, in the place of nothing or of FSDP2 (which allows no pipeline). The other way is not
-    proposed: FSDP2 wants another checkpoint format and no fused accumulation of gradients, which are no axes."""
-    if run.optimizer.name not in ("adam", "sgd") or run.optimizer.sharding not in ("none", "fsdp2"):
+    """Who keeps which part of weights, gradients and states: the distributed optimizer, torch FSDP2, Megatron-FSDP with
+    gradients or everything sharded; each with the keys that it cannot do without. What is off already is not named."""
+    if run.optimizer.name not in ("adam", "sgd"):
         return []
-    return [{SHARDED: True, FSDP2: False} if run.optimizer.sharding == "fsdp2" else {SHARDED: True}]
+    off = {FSDP2: False, MEGATRON_FSDP: False}
+    plain = {FORMAT: "torch_dist"} if given.get(FORMAT) == "fsdp_dtensor" else {}
+    distributed: Keys = {**off, SHARDED: True, **plain}
+    fsdp2: Keys = {**off, FSDP2: True, SHARDED: False, FUSION: False, FORMAT: "torch_dist"}
+    if given.get(FORMAT) == "torch_dcp":
+        del fsdp2[FORMAT]
+    megatron: Keys = {**off, MEGATRON_FSDP: True, SHARDED: True, FORMAT: "fsdp_dtensor"}
+    group = [distributed]
+    if run.optimizer.sharding == "fsdp2":  # whose gradients have the number format of the weights
+        group.append({**distributed, BF16_REDUCE: True})
+    group += [fsdp2, *({**megatron, STRATEGY: each} for each in ("optim_grads", "optim_grads_params"))]
+    return [{key: value for key, value in keys.items() if _differs(given.get(key), value)} for keys in group]
+
+
+def _differs(own: Any, value: Any) -> bool:
+    return bool(own) is not value if isinstance(value, bool) else own != value
 
 
 def _context(given: Keys) -> list[Keys]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.lower.megatron.namespace import DERIVED, Namespace
 from primus_lint.rules.engine import UNDECIDED
-from primus_lint.tune.keys import TUNED
+from primus_lint.tune.keys import FOLLOWING, TUNED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # What the search changes, and what the frameworks set by themselves because of that (`lower.megatron.adjust`); a test
 # holds this against namespaces of the space.
 VARYING = frozenset(
-    (*TUNED, "overlap_p2p_comm", "align_param_gather", "accumulate_allreduce_grads_in_fp32", "fp8_param_gather",
+    (*TUNED, *FOLLOWING, "env_CUDA_DEVICE_MAX_CONNECTIONS", "overlap_p2p_comm", "align_param_gather", "accumulate_allreduce_grads_in_fp32", "fp8_param_gather",
      "use_layer_wise_distributed_optimizer", "moe_use_fused_router_with_aux_score", "moe_router_padding_for_quantization",
      "use_turbo_fused_act_with_probs")
 )  # fmt: skip

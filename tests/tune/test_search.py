@@ -52,7 +52,7 @@ def test_pins_and_limits_hold() -> None:
 
 def test_batch_sequence_and_model_are_no_axes() -> None:
     from primus_lint.tune import safety
-    from primus_lint.tune.keys import TUNED
+    from primus_lint.tune.keys import FOLLOWING, TUNED
 
     trained = {key for key, entry in safety.BY_KEY.items() if entry.safety == safety.DISPLAY}
     assert {"global_batch_size", "seq_length", "num_layers", "hidden_size", "lr"} <= trained
@@ -69,7 +69,7 @@ def test_batch_sequence_and_model_are_no_axes() -> None:
             *(key for axis in base.axes for key in axis.keys),
             *(k for f, _ in space.forms(base) for k in f),
         }
-        assert keys <= set(TUNED)
+        assert keys <= {*TUNED, *FOLLOWING}
 
 
 def test_unsafe_keys_change_only_when_allowed() -> None:

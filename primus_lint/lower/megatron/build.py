@@ -223,7 +223,9 @@ def _precision(v: Namespace) -> Precision:
     params = "bf16" if v["bf16"] else ("fp16" if v["fp16"] else "fp32")
     main_grads = v.get("main_grads_dtype") or "fp32"
     reduced = params == "bf16" and (v.get("grad_reduce_in_bf16") or main_grads == "bf16")
-    if v.get("accumulate_allreduce_grads_in_fp32") or params == "fp32":
+    if v.get("use_torch_fsdp2"):
+        grads = params  # wrapped without a precision policy (`TorchFullyShardedDataParallel`)
+    elif v.get("accumulate_allreduce_grads_in_fp32") or params == "fp32":
         grads = "fp32"
     elif reduced or params == "fp16":
         grads = params

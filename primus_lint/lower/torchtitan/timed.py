@@ -49,12 +49,16 @@ def notes(v: Namespace) -> tuple[str, ...]:
 def timed_run(v: Namespace, target: Target) -> Run | None:
     """The typed recipe whose time is that of a namespace that `reasons` has nothing against; None when the sizes make
     none."""
+    from primus_lint.ir.record import replace
     from primus_lint.lower.megatron import lower
     from primus_lint.lower.megatron.versions import DEFAULT
     from primus_lint.readers.document import Section, Value
 
     values = {key: Value(value, ()) for key, value in arguments(v).items()}
-    return lower(Section("torchtitan", "megatron", values), target, DEFAULT, "megatron").run
+    run = lower(Section("torchtitan", "megatron", values), target, DEFAULT, "megatron").run
+    # Megatron's FSDP2 reduces gradients in the format of the weights, TorchTitan's in that of its policy
+    reduced = "bf16" if v["training.mixed_precision_reduce"] == "bfloat16" else "fp32"
+    return None if run is None else replace(run, precision=replace(run.precision, grads_dtype=reduced))
 
 
 def arguments(v: Namespace) -> dict[str, Any]:
