@@ -18,6 +18,10 @@ WIDTH = 100
 FEW = 2  # classes of ranks that are all shown item by item
 NAME, BYTES, GIB = 32, 19, 10
 FORMULA = NAME + BYTES + GIB + 2
+HOST_NOT_COUNTED = (
+    "the memory of the processes themselves (interpreter, libraries, runtime), of data workers beside their batches, "
+    "the index and page cache of data files, host buffers of communicators"
+)
 GROUPS = (
     ("states", (STATIC,), "static"),
     ("there all the time", (PERSISTENT,), "steady"),
@@ -43,6 +47,7 @@ def lines(subject: Subject, pp_rank: int | None = None) -> Iterator[str]:
             yield from tensor_lines(subject, pp_rank)
         yield ""
     yield from limit_lines(subject)
+    yield from host_lines(subject)
     for text in subject.not_modelled:
         yield from wrapped(f"not modelled: {text}", 0)
 
@@ -162,6 +167,28 @@ def tensor_lines(subject: Subject, pp_rank: int) -> Iterator[str]:
         for name, size in tensors.items():
             yield row(name, int(size), indent=4)
         yield row("=", int(sum(tensors.values())), indent=4)
+
+
+def host_lines(subject: Subject) -> Iterator[str]:
+    """Host memory of the fullest node, against what such a node has, and what of it no item counts."""
+    found = subject.host_memory
+    if found is None:
+        return
+    used = found.used
+    saving = (
+        f", {gib(used.saving_bytes)} while a checkpoint is saved" if used.saving_bytes > used.training_bytes else ""
+    )
+    yield ""
+    text = f"host memory of the fullest node ({found.node}, {gib(found.capacity_bytes)}): {gib(used.training_bytes)}{saving}"
+    yield from wrapped(text, 0)
+    for name, size in used.items.items():
+        when = "" if name in used.permanent else "  while saving"
+        yield f"{row(name, int(size), indent=2)}{when}"
+    if "optimizer state" in used.items:
+        yield from wrapped(
+            "main parameters and gradients are pinned, each tensor in a power of two; moments are not", 2
+        )
+    yield from wrapped(f"not counted: {HOST_NOT_COUNTED}", 2)
 
 
 def limit_lines(subject: Subject) -> Iterator[str]:

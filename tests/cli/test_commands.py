@@ -99,6 +99,23 @@ def test_explain_memory_adds_up(repo: Path, lint: Any) -> None:
     assert "allocator blocks" in result.output
 
 
+def test_explain_memory_adds_up_the_host_memory_of_a_node(repo: Path, lint: Any) -> None:
+    away = (
+            "--set", "optimizer_cpu_offload=true", "--set", "optimizer_offload_fraction=1.0",
+            "--set", "use_precision_aware_optimizer=true",
+        )  # fmt: skip
+    where = ("--nodes", "1", "--gpu", "mi300x", *away)
+    text = lint("explain", CLEAN, "--memory", *where).output.partition("host memory of the fullest node (")[2]
+    host = json.loads(lint("project", CLEAN, *where, "--format", "json").stdout)["memory"]["host"]
+    shown = {
+        line[2:34].strip(): int(line[34:].split(" B")[0].replace(",", ""))
+        for line in text.splitlines()
+        if " B " in line
+    }
+    assert text.startswith(host["node"]) and shown == host["items"] and "optimizer state" in shown
+    assert "pinned" in text and "not counted: " in text
+
+
 def test_project_text_and_json_agree(repo: Path, lint: Any) -> None:
     text, data = lint("project", CLEAN), json.loads(lint("project", CLEAN, "--format", "json").stdout)
     assert text.exit_code == 0

@@ -346,6 +346,8 @@ def _not_modelled(v: Namespace) -> tuple[str, ...]:
         out.append("batch ramp-up: timed at the final batch size")
     if v.get("cpu_offloading_num_layers") or v.get("fine_grained_activation_offloading"):
         out.append("offloaded activations: their transfers are not timed")
+    if v.get("cpu_offloading_num_layers") and v.get("cpu_offloading_weights"):
+        out.append("weights of offloaded layers (cpu_offloading_weights): accounted as on the device")
     if (v.get("cuda_graph_impl") or "none") not in ("none", "transformer_engine"):
         out.append("CUDA graphs of Megatron's own making: their buffers are read from its source, not measured")
     if v.get("tensor_parallel_num_weight_shards"):
