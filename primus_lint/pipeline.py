@@ -100,6 +100,7 @@ class Subject:
         self.stack: Mapping[str, Any] | None = None  # arch, te, torch, where known
         self.before: Before | None = None  # the same section at the base revision
         self.wanted: Callable[[Entry], bool] | None = None  # which rules below error level are worth a wording
+        self.shown_as: dict[str, str] = {}  # name of a finding that is not shown -> how a summary names it
         if document.env and document.format != "batch":
             self.export({name: value.value for name, value in document.env.items()})
 
@@ -218,7 +219,8 @@ class Subject:
         """Why neither memory nor time of a known framework can be computed."""
         broken = [finding.name for finding in self.conditions if _leaves_no_account(finding)]
         if broken:
-            return f"the recipe is illegal: {', '.join(dict.fromkeys(broken))}"
+            named = [self.shown_as.get(name, name) for name in broken]
+            return f"the recipe is illegal: {', '.join(dict.fromkeys(named))}"
         return f"the recipe is incomplete: {self.incomplete}"
 
     @property
@@ -235,6 +237,8 @@ class Subject:
     @property
     def no_memory(self) -> tuple[str, ...]:
         """Why there is no memory account; empty when there is one."""
+        if self.ledger is None and self.modelled and self.framework != "megatron_bridge" and not self.computable:
+            return (self._uncomputable(),)
         return () if self.ledger is not None else self.account.reasons  # type: ignore[union-attr]
 
     @property
@@ -290,7 +294,7 @@ class Subject:
         used = node(self.ledger, self.target.world_size, self.target.gpus_per_node, self.run.parallel.tp)
         return HostMemory(kind.name, kind.host_memory_bytes, used)
 
-    @cached_property
+    @property
     def not_modelled(self) -> tuple[str, ...]:
         """What no figure of memory or time takes into account, or why there is none."""
         if not self.modelled:

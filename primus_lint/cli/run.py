@@ -42,8 +42,10 @@ def run_check(files: tuple[str, ...], values: dict[str, Any]) -> int:
     else:
         report.checked, could_not = check_all(files, options, values)
     if values.get("no_ignores"):
-        for _, finding in report.all():
+        for item, finding in report.all():
             finding.suppressed = None
+            for subject in item.subjects:
+                subject.shown_as.pop(finding.name, None)
     report.grouping = not values.get("no_group")
     if values.get("baseline") or values.get("update_baseline"):
         could_not |= not accept_baseline(report, values)

@@ -203,7 +203,8 @@ class _Parts:
         activations = found.activations
         self.activation_items(memory, chunks, kept, found, weighed.pending)
         weights = (stage.dense.real + stage.expert.real) * sizes.e
-        moving = peak.moving_bytes(sizes, chunks)
+        retained = peak.retained_bytes(sizes, chunks)
+        moving = peak.moving_bytes(sizes, chunks) - retained
         # a first backward makes its gradients while it frees the activations: both are never there at once
         absent = where(sizes.m == 1, minimum(coming, activations), 0)
         beside_pool, capture = peak.with_graphs(sizes, candidates, chunks, self.activations, weighed, found)
@@ -236,7 +237,11 @@ class _Parts:
             items["order of blocks"] = Item(shift, PERSISTENT, "replayed blocks against their average", {}, BLOCKS)
         if not is_scalar(absent) or absent:
             items["gradients not made yet"] = Item(-absent, TRANSIENT, "of the only micro-batch", {}, "torch FSDP2")
-        extra = maximum(highest - base - activations + pooled + absent, 0)
+        if not is_scalar(retained) or retained:
+            items["retained, in flight"] = Item(
+                -retained, ACTIVATION, "inputs and dispatch that stay between steps: counted above already", {}, CACHES
+            )
+        extra = highest - base - activations + pooled + absent + retained  # all that the other items leave
         items["transients"] = Item(extra, TRANSIENT, "{extra} B above the kept tensors ({moment})",
                                    {"extra": extra, "moment": memory.peak_moment}, BACKWARD)  # fmt: skip
         allocated = maximum(highest, held)

@@ -66,15 +66,17 @@ def weights(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations, s
     return Weights(alive, pending, forward, backward)
 
 
-def moving_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
-    """What forward and backward have beside the kept tensors at any event: pipeline transfers and the batch.
-
-    Retained inputs and dispatch are those of micro-batches in flight, counted with their activations.
-    """
+def retained_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
+    """What stays between steps (inputs, dispatch) and is of micro-batches in flight at the peak, counted with them there."""
     retained = persistent.retained_input_bytes(sizes, chunks)
     if sizes.run.recompute.granularity != "full":
         retained = retained + persistent.retained_dispatch_bytes(sizes, persistent.moe_layers(sizes, chunks))
-    moving = transients.pipeline_bytes(sizes) - retained
+    return retained
+
+
+def moving_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
+    """What forward and backward have beside the kept tensors at any event: pipeline transfers and the batch."""
+    moving = transients.pipeline_bytes(sizes)
     if any(chunk.embedding or chunk.loss for chunk in chunks):
         moving = moving + transients.batch_bytes(sizes)
     return moving

@@ -114,7 +114,8 @@ def _iteration(run: Run, sizes: Sizes, rank: RankMemory, stage: states.Stage, ba
     kept = [activations.chunk(chunk) for chunk in chunks]
     weights = peak.beside_pool(sizes, chunks, activations, peak.weights(sizes, chunks, activations, stage))
     absent = rank.items.get("gradients not made yet")
-    base += peak.moving_bytes(sizes, chunks) + (0 if absent is None else absent.bytes)
+    base += peak.moving_bytes(sizes, chunks) - peak.retained_bytes(sizes, chunks)
+    base += 0 if absent is None else absent.bytes
     name = "iteration 1" if phase == FIRST else "iteration 2"
     events = events_of(run, rank.pp_rank)
     if run.parallel.pp == 1 or run.schedule.kind == "none":

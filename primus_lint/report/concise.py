@@ -11,5 +11,7 @@ if TYPE_CHECKING:
 def write(out: TextIO, report: Report) -> None:
     for _, finding in report.shown():
         place = finding.place
-        where = f"{place.path}:{place.line}:{place.column}" if place else "?"
+        where = place.where() if place else "?"
+        if place and place.line < 1 and place.message:
+            where += f" ({place.message})"
         out.write(f"{where}: {finding.severity}[{finding.name}] {finding.message} ({finding.code})\n")

@@ -185,7 +185,7 @@ def _tail(finding: Finding, checked: Checked, report: Report) -> str:
 
 def excerpt(place: Place, checked: Checked, report: Report) -> str:
     """The line of a place with marks under it; the place alone when its text is not at hand."""
-    where = f"{relative(place.path, report.root)}:{place.line}:{place.column}"
+    where = place.where(relative(place.path, report.root))
     source = checked.document.sources.get(place.path)
     if source is None or place.line < 1:
         return f'<p class="small dim">{escape(where)}{": " + escape(place.message) if place.message else ""}</p>'

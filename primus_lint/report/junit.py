@@ -49,7 +49,7 @@ def _cases(checked: Checked, report: Report) -> list[tuple[str, str]]:
 
 def _case(finding: Finding, checked: Checked, path: str, failing: tuple[str, ...]) -> tuple[str, str]:
     place = finding.place
-    where = f"{place.line}:{place.column}" if place is not None and place.path == checked.path else "1:1"
+    where = f"{place.line}:{place.column}" if place is not None and place.path == checked.path and place.line else "1:1"
     head = f'  <testcase classname="{_attribute(path)}" name="{_attribute(f"{finding.name} at {where}")}">\n'
     if finding.suppressed is not None:
         return "skipped", f'{head}   <skipped message="{_attribute(finding.suppressed)}"/>\n  </testcase>\n'

@@ -109,7 +109,9 @@ def group_lines(group: Group, root: str) -> list[str]:
     place = finding.place
     where = f"`{relative(checked.path, root)}`"
     if place is not None and place.path == checked.path:
-        where = f"`{relative(checked.path, root)}:{place.line}`"
+        where = f"`{place.where(relative(checked.path, root))}`" + (
+            f": {cell(place.message)}" if place.line < 1 else ""
+        )
     lines = [
         f"<details><summary>{MARKS[finding.severity]} <b>{finding.name}</b> ({finding.code}): {cell(finding.message)}</summary>",
         "",

@@ -145,7 +145,7 @@ def _tail(out: TextIO, finding: Finding, gutter: str, style: Style) -> None:
 def _excerpt(
     out: TextIO, place: Place, checked: Checked, style: Style, gutter: str, arrow: str, mark: str, kind: str
 ) -> None:
-    out.write(f"{gutter}{style('note', arrow)} {place.path}:{place.line}:{place.column}\n")
+    out.write(f"{gutter}{style('note', arrow)} {place.where()}\n")
     source = checked.document.sources.get(place.path)
     if source is None or place.line < 1:
         if place.message:

@@ -23,13 +23,19 @@ class Fix(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A place in a file. `span` are character offsets; line and column are 1-based, 0 when unknown."""
+    """A place in a file. `span` are character offsets; line and column are 1-based, 0 when what `message` says stands in
+    no line of it (the command line set it)."""
 
     path: str
     line: int = 0
     column: int = 0
     span: tuple[int, int] | None = None
     message: str = ""
+
+    def where(self, path: str | None = None) -> str:
+        """`path:line:column`, as far as they are known; under another name of the file when `path` gives it."""
+        path = self.path if path is None else path
+        return f"{path}:{self.line}:{self.column}" if self.line > 0 else path
 
 
 class Finding:

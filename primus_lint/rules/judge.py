@@ -32,11 +32,20 @@ def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
             findings.append(finding)
     if checked.document.format == "shell" and len(checked.subjects) > 1:
         findings = _once(findings)
-    findings = [f for f in findings if kept(f.code, f.name, f.severity, checked.path, settings)]
-    findings = [f for f in findings if not _told(f, findings)]
+    chosen = [f for f in findings if kept(f.code, f.name, f.severity, checked.path, settings)]
+    tellers = {id(finding): _teller(finding, chosen) for finding in findings}
+    everything, findings = findings, [finding for finding in chosen if tellers[id(finding)] is None]
     if settings is not None:
         override(findings, checked, settings)
     findings += suppress(findings, checked, settings)
+    for subject in checked.subjects:
+        shown = {f.name for f in findings if f.section is subject.section and f.suppressed is None}
+        subject.shown_as = {
+            finding.name: teller.name if teller is not None else f"{finding.name} (not shown)"
+            for finding in everything
+            if finding.section is subject.section and finding.name not in shown
+            for teller in (tellers[id(finding)],)
+        }
     findings.sort(key=_order)
     return findings
 
@@ -55,17 +64,21 @@ def _order(finding: Finding) -> tuple[int, int, int, str]:
     return severity, finding.stage, finding.order, finding.code
 
 
-def _told(finding: Finding, findings: list[Finding]) -> bool:
-    """Whether another finding says the same of a key of this one: its rule is in the rule's `told_by`, or it says that
-    the number which this one calculates with is none (2.5 micro batches)."""
+def _teller(finding: Finding, findings: list[Finding]) -> Finding | None:
+    """Another finding that says the same of a key of this one: its rule is in the rule's `told_by`, or it says that the
+    number which this one calculates with is none (2.5 micro batches)."""
     rule = catalogue.facts().get(finding.code) or {}
     tellers = rule.get("told_by") or ()
     calculates = bool(rule.get("names")) and finding.section is not None
-    return any(
-        other.section is finding.section
-        and set(other.keys) & set(finding.keys)
-        and (other.code in tellers or (calculates and _no_such_number(other)))
-        for other in findings
+    return next(
+        (
+            other
+            for other in findings
+            if other.section is finding.section
+            and set(other.keys) & set(finding.keys)
+            and (other.code in tellers or (calculates and _no_such_number(other)))
+        ),
+        None,
     )
 
 

@@ -22,15 +22,16 @@ def locate(finding: Finding, subject: Subject) -> None:
     related: list[Place] = list(finding.related)
     keys = [key for key in finding.keys if section.origin(key) is not None]
     if finding.place is None:
+        first = _command_line(list(finding.keys[:1]), section)
         in_file = [key for key in keys if here(section.origin(key), document) is not None]
         primary = finding.keys[0] if finding.keys and finding.keys[0] in in_file else (in_file[0] if in_file else None)
-        if primary is not None:
+        if primary is not None and first is None:
             origin = here(section.origin(primary), document)
             assert origin is not None
             finding.place = place_of(origin, labels.get(primary, ""))
             finding.key_path = origin.key_path
             shown.add(primary)
-        elif (given := _command_line(keys, section)) is not None:
+        elif (given := first or _command_line(keys, section)) is not None:
             key, raw = given
             finding.place = _overridden(key, document, section)._replace(message=f"the command line sets {key}={raw}")
             finding.key_path = (*section.node_path, key)
@@ -65,10 +66,10 @@ def _command_line(keys: list[str], section: Section) -> tuple[str, str] | None:
 
 
 def _overridden(key: str, document: ResolvedDocument, section: Section) -> Place:
-    """The line of the file whose value the command line replaces; else the line that names the presets."""
+    """The line of the file whose value the command line replaces; no line when the file does not set it."""
     own = (origin for origin in section.values[key].origins if here(origin, document) is not None)
     origin = next(own, None)
-    return preset_line(document, section) if origin is None else place_of(origin)
+    return Place(document.path) if origin is None else place_of(origin)
 
 
 def _says_nothing(origin: Origin, label: str | None) -> bool:

@@ -194,3 +194,40 @@ def test_sarif_help_has_no_templates(repo: Path, lint: Any) -> None:
     for code in documents():
         lines = rule_data(code, None)["help"]["markdown"].splitlines()  # type: ignore[arg-type]
         assert not [line for line in lines if line.startswith("- fix") and "{" in line]
+
+
+@pytest.mark.parametrize("form", ["text", "concise", "markdown", "html", "json"])
+def test_a_value_that_only_the_command_line_sets_points_at_no_line(repo: Path, lint: Any, form: str) -> None:
+    """Not at the line of the model, which has nothing to do with it."""
+    result = lint("--set", "fp8=e9m9", "--output-format", form, *TARGET, CLEAN)
+    assert result.exit_code == 1
+    if form == "json":
+        (finding,) = [f for f in json.loads(result.stdout)["findings"] if "e9m9" in f["message"]]
+        assert finding["path"] == CLEAN and finding["span"]["line"] == 1 and finding["key_path"][-1] == "fp8"
+    else:
+        assert "the command line sets fp8=e9m9" in result.stdout
+        assert "model: llama3.1_8B.yaml" not in result.stdout and f"{CLEAN}:" not in result.stdout.split("e9m9")[0]
+
+
+def test_the_key_of_a_rule_comes_before_what_the_file_sets(repo: Path, lint: Any) -> None:
+    result = lint("--set", "global_batch_size=7", *TARGET, CLEAN)
+    line = (repo / CLEAN).read_text().partition("global_batch_size")[0].count("\n") + 1
+    assert f"--> {CLEAN}:{line}:" in result.stdout and "the command line sets global_batch_size=7" in result.stdout
+
+
+def test_a_summary_names_what_is_shown(repo: Path, lint: Any) -> None:
+    """No rule that the reader does not see, or it is said that it is not shown."""
+
+    def reason(*words: str) -> str:
+        data = json.loads(lint(*words, "--output-format", "json", *TARGET, CLEAN).stdout)
+        (reason,) = data["files"][0]["abstained"]["memory"]
+        return str(reason).removeprefix("the recipe is illegal: ")
+
+    assert reason("--set", "micro_batch_size=2.5") == "wrong-type"
+    assert reason("--set", "micro_batch_size=2.5", "--ignore", "global-batch-divides") == "wrong-type"
+    assert reason("--set", "micro_batch_size=3") == "global-batch-divides"
+    assert reason("--set", "micro_batch_size=3", "--ignore", "B103") == "global-batch-divides (not shown)"
+    path = repo / CLEAN
+    path.write_text("# primus-lint: file-ignore[global-batch-divides] to see\n" + path.read_text())
+    assert reason("--set", "micro_batch_size=3") == "global-batch-divides (not shown)"
+    assert reason("--set", "micro_batch_size=3", "--no-ignores") == "global-batch-divides"

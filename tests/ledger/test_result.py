@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from primus_lint.hardware import accelerator
 from primus_lint.ledger import Abstention, Ledger, RankMemory, ledger
+from primus_lint.pipeline import Options, check_source
+from primus_lint.source.text import SourceText
 from tests.ledger.support import account, run_of
 from tests.oracle.recipes import MODELS
 
+SHARED = Path(__file__).resolve().parents[3] / "shared"
 LLAMA = MODELS["llama3.1-8b"]
 PP = {"pipeline_model_parallel_size": 4}
 RECIPES: list[tuple[dict[str, Any], int]] = [
@@ -114,3 +118,23 @@ def test_json_has_the_agreed_fields() -> None:
         "steady_allocated_low_bytes", "peak_allocated_low_bytes", "peak_reserved_low_bytes",
         "steady_allocated_high_bytes", "peak_allocated_high_bytes", "peak_reserved_high_bytes", "items",
     ]  # fmt: skip
+
+
+def test_items_add_up_on_the_corpus() -> None:
+    """Static + persistent + activations + transients are the peak, with the allocator's what is reserved, whatever the
+    sign of an item: nothing is cut off at zero."""
+    folder = SHARED / "corpus" / "primus"
+    if not folder.is_dir():
+        pytest.skip("the corpus of real experiments (../shared/corpus/primus) is not at hand")
+    options = Options(gpu="mi300x", nodes=8, primus_root=str(folder))
+    ranks = 0
+    for path in sorted(folder.rglob("*.yaml")):
+        for subject in check_source(SourceText.from_path(str(path)), options).subjects:
+            for rank in subject.ledger.ranks if subject.ledger is not None else ():
+                ranks += 1
+                allocated = rank.total("static", "persistent", "activation", "transient")
+                assert allocated == rank.peak_allocated_bytes, path
+                assert allocated + rank.total("allocator") == rank.peak_reserved_bytes, path
+                items = rank.as_json()["items"]
+                assert sum(items.values()) - rank.total("device") == rank.peak_reserved_bytes, path
+    assert ranks > 100

@@ -23,7 +23,7 @@ NUMBERS = (
     "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage",
     "microbatch_group_size_per_vp_stage",
     "data_parallel_replicate_degree", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
-    "turbo_sync_free_moe_stage", "turbo_deepep_num_cu", "ffn_hidden_size", "kv_channels",
+    "turbo_sync_free_moe_stage", "turbo_deepep_num_cu", "ffn_hidden_size", "kv_channels", "rotary_percent",
 )  # fmt: skip
 WHOLE = (
     "ddp_bucket_size",

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.lower.megatron.aliases import aliases
 from primus_lint.lower.megatron.namespace import evaluate_pattern
 from primus_lint.lower.megatron.tables import keys
+from primus_lint.rules.checks.choice_effects import meant
 from primus_lint.rules.engine import make, words
+from primus_lint.rules.finding import Change, Fix
 from primus_lint.rules.functions import as_list
 
 if TYPE_CHECKING:
@@ -59,7 +61,9 @@ def choices(lowered: Lowered, rule: dict[str, Any]) -> Iterator[Finding]:
             bad = [item for item in as_list(value) if item not in legal]
             if bad:
                 text = f"{key} cannot be {words(bad)}; legal are {words(sorted(legal, key=str))}"
-                yield make(rule, lowered, text, (key,), catalogue=_rows(rule, key))
+                near = meant(bad[0], legal) if bad == [value] else None
+                fixes = () if near is None else (Fix(f"write {near}", "safe", (Change("set", key, near),)),)
+                yield make(rule, lowered, text, (key,), catalogue=_rows(rule, key), fixes=fixes)
 
 
 def types(lowered: Lowered, rule: dict[str, Any]) -> Iterator[Finding]:

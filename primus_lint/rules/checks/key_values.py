@@ -26,6 +26,8 @@ EXTRA_CHOICES = {
 }  # fmt: skip
 PLAIN = frozenset((*INTS, *FLOATS, *BOOLS))
 TYPED = ("megatron", "torchtitan", "maxtext", "megatron_bridge")
+INFINITY = float("inf")
+BOUNDS = ("clip", "max_norm", "limit", "threshold", "timeout", "truncation")  # in names of keys
 CONVERTS = ("maxtext", "nemo_automodel")  # these turn a text that is a number into the number
 
 
@@ -60,10 +62,14 @@ def number_as_text(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
 def wrong_type(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Values that cannot be what their key wants."""
     framework = subject.section.framework
-    if framework not in TYPED or name_of(subject) == "megatron":
-        return  # Megatron's parser has a rule of its own
+    if framework not in TYPED:
+        return
+    parsed = name_of(subject) == "megatron"  # its parser has a rule of its own, but takes nan and inf
     for key, value in subject.section.values.items():
-        problem = _problem(subject, key, value)
+        if parsed:
+            problem = "" if key == "lr" else _not_finite(subject, key, value.value)  # learning-rate-finite says it
+        else:
+            problem = _problem(subject, key, value)
         if not problem and framework in CONVERTS:
             problem = outside(subject, key, value.value)
         if problem:
@@ -102,9 +108,11 @@ def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     if name_of(subject) != "primus-megatron":
         return
     from primus_lint.lower.megatron.tables import keys
+    from primus_lint.rules.checks.choice_effects import effect, meant
     from primus_lint.rules.functions import as_list
+    from primus_lint.rules.templates import STAGES
 
-    table = keys(subject.version)
+    table, names = keys(subject.version), subject.lowered.namespace
     told = {key for finding in subject.conditions if finding.severity == "error" for key in finding.keys[:1]}
     for key, value in written(subject):
         if key in told:
@@ -114,12 +122,25 @@ def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             continue
         allowed = [*legal, *EXTRA_CHOICES.get(key, ())]
         bad = [item for item in as_list(value.value) if item not in allowed]
-        if bad:
-            text = ", ".join(map(str, sorted(legal, key=str)))
-            message = f"{key} cannot be {listed([shown(item) for item in bad])}; Megatron knows {text}"
-            yield say(
-                rule, subject, message + "; Primus does not check it, so that it fails later or not at all", (key,)
-            )
+        if not bad or names[key] in allowed:  # Primus may have put another value in its place
+            continue
+        stage, does = effect(key, names)
+        near = meant(bad[0], legal) if len(bad) == 1 else None
+        text = ", ".join(map(str, sorted(legal, key=str)))
+        message = f"{key} cannot be {listed([shown(item) for item in bad])}; Megatron knows {text}"
+        if near is not None:
+            message += f" (near: {near})"
+        fixes: tuple[Fix, ...] = ()
+        if near is not None and bad == [value.value]:  # what stops the run trains nothing that could change
+            safety = "safe" if stage is not None else "unsafe"
+            fixes = (Fix(f"write {near}", safety, (Change("set", key, near),)),)
+        finding = say(
+            rule, subject, f"{message}; Primus does not check it: {does}", (key,),
+            severity=rule["severity"] if stage is None else "error", fixes=fixes,
+        )  # fmt: skip
+        if stage is not None:
+            finding.stage = STAGES.index(stage)
+        yield finding
 
 
 def literal_quotes(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
@@ -198,9 +219,19 @@ def _problem(subject: Subject, key: str, value: Value) -> str:
             return f"is {shown(item)!r}, no whole number"
     elif isinstance(item, str) and not _is_number(item):
         return f"is {shown(item)!r}, no number"
-    elif item != item:  # YAML's .nan
+    return _not_finite(subject, key, item)
+
+
+def _not_finite(subject: Subject, key: str, item: Any) -> str:
+    """Why nan (YAML's .nan) or infinity is no value of a key. A bound may be infinite: nothing is cut off."""
+    if not isinstance(item, float) or kind(subject, key) not in FLOATS:
+        return ""
+    if item != item:
         return "is nan, which is no number"
-    return ""
+    if abs(item) < INFINITY or key == "lr":  # the learning rate has a rule of its own
+        return ""
+    bound = item > 0 and any(word in key for word in BOUNDS)
+    return "" if bound else f"is {shown(item)}, which is no finite number"
 
 
 def _no_bool(item: float | str, converts: bool) -> str:
