@@ -75,10 +75,11 @@ class Section:
     the mapping in which a new override belongs (for Primus: `("modules", "pre_trainer", "overrides")`). `model` and
     `module_preset` are preset names without `.yaml`. `meta` holds what chooses them (`framework`, `config`, `model`)
     with its place; `dropped` the preset values that never reach the run although no live key stands in their place
-    (leaves of a section that the module preset defines as a whole).
+    (leaves of a section that the module preset defines as a whole). `own_flags` are command-line flags that only the
+    training program itself can know.
     """
 
-    __slots__ = ("dropped", "framework", "meta", "model", "module_preset", "name", "node_path", "values")
+    __slots__ = ("dropped", "framework", "meta", "model", "module_preset", "name", "node_path", "own_flags", "values")
 
     def __init__(
         self,
@@ -98,6 +99,7 @@ class Section:
         self.module_preset = module_preset
         self.meta: dict[str, Value] = {}
         self.dropped: dict[str, Value] = {}
+        self.own_flags: tuple[str, ...] = ()
 
     def get(self, key: str, default: Any = None) -> Any:
         value = self.values.get(key)

@@ -27,33 +27,41 @@ class Given(NamedTuple):
     key_at: tuple[int, int] | None = None
 
 
+class Arguments(NamedTuple):
+    """`values` by argument name; `own`: flags that the checked Megatron does not have, so the program must."""
+
+    values: dict[str, Value]
+    own: tuple[str, ...]
+
+
 def values_of(
     given: Iterable[Given], version: str | None, path: str, problems: list[LocatedProblem], *,
     stock: bool = True, settled: frozenset[str] = frozenset(), script: str = "",
-) -> dict[str, Value]:  # fmt: skip
+) -> Arguments:  # fmt: skip
     """Values by argument name. Of a repeated flag the last wins; weaker ones stay in the chain. Problems: unknown,
     removed or misused flags. A single word with blanks counts as several where the flag takes several.
 
-    `stock`: the program is Megatron's own; another one may know flags that Megatron does not, so they are only counted.
+    `stock`: the program has the name of one of Megatron's own; another one may know flags that Megatron does not.
     `script`: the training program; a checkout around the file says which further flags it knows.
     `settled` are arguments that the command line sets: what they were waiting for is no problem."""
+    stated = version is not None
     version = version if version in _OTHER else "d3528a21"
     known = flags(version)
+    at_hand = own_flags(path, script) if script else frozenset()
     values: dict[str, Value] = {}
-    foreign: list[Given] = []
+    own: list[str] = []
+    unknown: list[Given] = []
+    removed: list[Given] = []
     waiting: dict[tuple[str, str], list[Given]] = {}
     for item in given:
         flag = known.get(item.flag)
-        if flag is None and script and item.flag in own_flags(path, script):
+        if flag is None and item.flag in at_hand:
+            own.append(item.flag)
             continue
         if flag is None:
             other = flags(_OTHER[version]).get(item.flag)
             if other is None:
-                problem = _unknown(item, version, path)
-                if stock or problem.code == "removed-flag":
-                    problems.append(problem)
-                else:
-                    foreign.append(item)
+                (unknown if _removed(item.flag, version) is None else removed).append(item)
                 continue
             message = f"{item.flag} is no flag of Megatron-LM {version}; {_OTHER[version]} has it"
             problems.append(_problem("flag-not-in-version", message, item, path, False))
@@ -74,15 +82,24 @@ def values_of(
         values[flag.key] = Value(value, (origin,) if old is None else (origin, *old.origins))
     if script:
         problems.extend(_of_other_programs(values, version, path, script if stock else ""))
-    if foreign:
-        problems.append(_foreign(foreign, version, path))
+    if unknown and (not stock or (not at_hand and _of_a_fork(unknown, version))):
+        stock = False
+        own += [item.flag for item in unknown]
+        problems.append(_foreign(unknown, version, path))
+    else:
+        problems.extend(_unknown(item, version, path) for item in unknown)
+    if removed and stock and stated:
+        problems.extend(_gone(item, version, path) for item in removed)
+    elif removed:
+        own += [item.flag for item in removed]
+        problems.append(_older(removed, version, path))
     for (why, give), items in waiting.items():
         names = list(dict.fromkeys(item.flag for item in items))
         listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
         verb = "waits" if len(names) == 1 else "wait"
         message = f"{why}: {listed} {verb} for it; give it with {give}"
         problems.append(_problem("unset-variable", message, items[0], path, True))
-    return values
+    return Arguments(values, tuple(dict.fromkeys(own)))
 
 
 def _of_other_programs(values: dict[str, Value], version: str, path: str, stock: str) -> Iterator[LocatedProblem]:
@@ -154,24 +171,76 @@ def _problem(code: str, message: str, item: Given, path: str, fatal: bool) -> Lo
     return LocatedProblem(code, message, path, span, line, column, fatal, origin.key_path)
 
 
+def _removed(flag: str, version: str) -> tuple[str, dict[str, Any]] | None:
+    """The argument of a flag that Megatron-LM once had, and what became of it; None for any other flag."""
+    rows = table("megatron", version)["removed"]
+    return next(((key, facts) for key, facts in rows.items() if flag in facts.get("flags", ())), None)
+
+
+def _what_became(flag: str, version: str) -> tuple[str, str, str]:
+    """The argument, the year in which it went, and what to use now ("" when nothing took its place)."""
+    found = _removed(flag, version)
+    assert found is not None
+    key, facts = found
+    to = facts.get("to")
+    return key, facts.get("gone", "?")[:4], f"use --{to.replace('_', '-')}" if to else ""
+
+
+def _gone(item: Given, version: str, path: str) -> LocatedProblem:
+    key, year, hint = _what_became(item.flag, version)
+    message = f"{item.flag} was removed from Megatron-LM in {year}" + (f"; {hint}" if hint else "")
+    problem = _problem("removed-flag", message, item, path, False)
+    return problem._replace(key_path=(*item.origin.key_path[:-1], key))
+
+
+def _older(items: list[Given], version: str, path: str) -> LocatedProblem:
+    """Flags that only an older Megatron-LM or the program itself can know, as one problem."""
+    said = {}
+    for item in items:
+        _, year, hint = _what_became(item.flag, version)
+        said[item.flag] = f"{item.flag} ({year}{'; now ' + hint if hint else ''})"
+    were = "was" if len(said) == 1 else "were"
+    message = f"{', '.join(said.values())} {were} removed from Megatron-LM: the script is for an older one, or its program keeps such flags; with --framework-version stated this is an error"
+    key = _what_became(items[0].flag, version)[0]
+    problem = _problem("flag-of-an-older-version", message, items[0], path, False)
+    return problem._replace(key_path=(*items[0].origin.key_path[:-1], key))
+
+
 def _unknown(item: Given, version: str, path: str) -> LocatedProblem:
-    removed = table("megatron", version)["removed"]
-    for key, facts in removed.items():
-        if item.flag in facts.get("flags", ()):
-            to = facts.get("to")
-            hint = f"; use --{to.replace('_', '-')}" if to else ""
-            message = f"{item.flag} was removed from Megatron-LM in {facts.get('gone', '?')[:4]}{hint}"
-            problem = _problem("removed-flag", message, item, path, False)
-            return problem._replace(key_path=(*item.origin.key_path[:-1], key))
-    near = _near(item, version)
+    near = _near(item.flag, version)
     hint = f"; near: {', '.join(near)}" if near else ""
     return _problem("unknown-flag", f"{item.flag} is no flag of Megatron-LM {version}{hint}", item, path, False)
 
 
-def _near(item: Given, version: str) -> list[str]:
+def _of_a_fork(items: list[Given], version: str) -> bool:
+    """Whether a program under the name of Megatron's must be a fork's: several flags are unknown, and not all of them
+    are slips of the pen."""
+    names = {item.flag for item in items}
+    return len(names) > 1 and not all(_slip(name, version) for name in names)
+
+
+def _slip(flag: str, version: str) -> bool:
+    """Whether a flag is one of Megatron's with some letters wrong, or with one word left out."""
     from difflib import get_close_matches
 
-    return get_close_matches(item.flag, list(flags(version)), 2, 0.75)
+    names = list(flags(version))
+    words = flag.strip("-").split("-")
+    shortened = any(
+        len(words) > 1 and len(other) == len(words) + 1 and _part(words, other)
+        for other in (name.strip("-").split("-") for name in names)
+    )
+    return shortened or bool(get_close_matches(flag, names, 1, 0.9))
+
+
+def _part(words: list[str], other: list[str]) -> bool:
+    """Whether `words` are those of `other` without one."""
+    return any(other[:index] + other[index + 1 :] == words for index in range(len(other)))
+
+
+def _near(flag: str, version: str) -> list[str]:
+    from difflib import get_close_matches
+
+    return get_close_matches(flag, list(flags(version)), 2, 0.75)
 
 
 def _foreign(items: list[Given], version: str, path: str) -> LocatedProblem:
@@ -180,6 +249,6 @@ def _foreign(items: list[Given], version: str, path: str) -> LocatedProblem:
     count = f"{len(names)} flags are" if len(names) > 1 else f"{names[0]} is"
     listed = f": {', '.join(names)}" if len(names) > 1 else ""
     message = f"{count} not of Megatron-LM {version} and must come from the program that the script runs{listed}"
-    near = [f"{item.flag} is near {found[0]}" for item in items if (found := _near(item, version))]
+    near = [f"{item.flag} is near {found[0]}" for item in items if (found := _near(item.flag, version))]
     message += f" ({'; '.join(dict.fromkeys(near))})" if near else ""
     return _problem("flag-of-the-program", message, items[0], path, False)

@@ -43,8 +43,9 @@ def read_megatron_yaml(
     result.env_used = body.used
     reader = _Reader(source, env or {}, result)
     given = [reader.given(entry) for entry in args.entries if isinstance(entry.key.value, str)]
-    values = values_of(given, version, source.path, result.problems)
+    values, own = values_of(given, version, source.path, result.problems)
     section = Section("MODEL_ARGS", "megatron", values, node_path=("MODEL_ARGS",))
+    section.own_flags = own
     result.sections.append(section)
     finish(section, result, set_values, model)
     variables_node = doc.node(("ENV_VARS",))

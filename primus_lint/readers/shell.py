@@ -30,9 +30,12 @@ MARKS = frozenset(
     ("--num-layers", "--hidden-size", "--micro-batch-size", "--tensor-model-parallel-size", "--global-batch-size")
 )
 MAX_CHARS = 1 << 20
-_RUNS_ANOTHER = re.compile(r"(?:^|[\s;&|(])(?:source|\.|bash|sh|exec)\s+\S+\.sh\b")  # which may train
+_RUNS_ANOTHER = re.compile(  # which may train
+    r"""(?:^|[\s;&|("'])(?:(?:source|\.|bash|sh|exec|sbatch)\s+\S+|\.{0,2}/\S+)\.(?:sh|sbatch|slurm)\b""", re.MULTILINE
+)
 _LAUNCHERS = ("torch.", "accelerate", "deepspeed")  # modules that run a script
 _MAX_COMMANDS = 16  # training commands of one script that are reported
+_DEEPSPEED = ("--deepspeed", "--deepspeed_config")  # of Megatron-DeepSpeed: another engine, with its own pipeline
 # Programs of Megatron-LM itself: they know Megatron's flags and no others. Any other program may add its own.
 STOCK = frozenset(("pretrain_gpt.py", "pretrain_hybrid.py", "pretrain_mamba.py", "train_rl.py"))
 
@@ -64,15 +67,17 @@ def read_shell(
         message = "the script leaves here, before any training command" + _settings(shell)
         result.problems.append(LocatedProblem("no-training-command", message, source.path, None, line, column, True))
     for index, (command, reads) in enumerate(training[:_MAX_COMMANDS]):
-        script, words = _script(command)
+        script, behind = _script(command)
+        words = command[behind:]
         name = os.path.basename(script) if script else "flags"
-        section = Section(name if index == 0 else f"{name}#{index + 1}", "megatron", {}, node_path=())
+        framework = "megatron_deepspeed" if any(field.text in _DEEPSPEED for field in words) else "megatron"
+        section = Section(name if index == 0 else f"{name}#{index + 1}", framework, {}, node_path=())
         if kind := trained_kind(script):
             origin = _origin(source, command[0], None, "experiment", ("program",))._replace(value=kind)
             section.meta["program"] = Value(kind, (origin,))
         given, stray = _given(source, [_with_cause(field, shell) for field in words], version)
         keys = frozenset(key for key, _ in set_values)
-        section.values = values_of(
+        section.values, section.own_flags = values_of(
             given, version, source.path, result.problems, stock=name in STOCK, settled=keys, script=script
         )
         result.problems.extend(_strays(source, [field for field in stray if not _own(field, shell)], shell.missing))
@@ -80,7 +85,7 @@ def read_shell(
         finish(section, result, set_values, model)
         result.sections.append(section)
         if index == 0:
-            result.top_level.update(launcher(source, command, batch_header(text), _origin))
+            result.top_level.update(launcher(source, command, behind, batch_header(text), _origin))
     result.problems.extend(_lost(source, shell, bool(training)))
     result.problems = list(dict.fromkeys(result.problems))
     return result
@@ -93,11 +98,16 @@ def follow(source: SourceText, env: Mapping[str, str]) -> tuple[Shell, int | Non
     for name, value in batch_header(source.text).variables.items():
         if name not in shell.variables:
             shell.variables[name] = (Segment(value, -1, name),)
+            shell.inherited.add(name)
     program = parse_shell(Unit((Segment(source.text, 0),)))
     shell.owned = set(assigned(program))
     stopped = _run(shell, program)
     commands = [(_words(command), reads) for command, reads in zip(shell.commands, shell.command_reads, strict=True)]
-    training = [(command, reads) for command, reads in commands if command and _trains(command)]
+    training: list[tuple[list[Field], set[str]]] = []
+    for command, reads in commands:
+        again = [field.text for field in command]  # a loop that starts it until it ends well
+        if command and _trains(command) and again not in ([field.text for field in other] for other, _ in training):
+            training.append((command, reads))
     if not training:
         training = [(command, set()) for command in [_from_variables(shell)] if _trains(command)]
     return shell, stopped, training
@@ -138,16 +148,20 @@ def _from_variables(shell: Shell) -> list[Field]:
     return found
 
 
-def _script(command: list[Field]) -> tuple[str, list[Field]]:
-    """The training script (or the module of `-m`) and the words behind it; without one, all words."""
-    for index, field in enumerate(command):
-        if field.text.endswith(".py"):
-            return field.text, command[index + 1 :]
-        if field.text in ("-m", "--module") and index + 1 < len(command):
-            module = command[index + 1].text
-            if not module.startswith(_LAUNCHERS):
-                return module.replace(".", "/") + ".py", command[index + 2 :]
-    return "", command
+def _script(command: list[Field]) -> tuple[str, int]:
+    """The training script (or the module of `-m`) and the place of the first word behind it; without one, all words.
+    A launcher may be a script itself: the last one before Megatron's flags trains."""
+    words = [field.text for field in command]
+    end = next((index for index, word in enumerate(words) if word.partition("=")[0] in MARKS), len(words))
+    found = []
+    for index, word in enumerate(words[:end]):
+        before = words[index - 1] if index else ""
+        if word.endswith(".py") and (before == "--" or not before.startswith("--")):  # not the value of an option
+            found.append((word, index + 1))
+        elif before in ("-m", "--module") and not word.startswith(_LAUNCHERS):
+            found.append((word.replace(".", "/") + ".py", index + 1))
+    found = found or [(word, index + 1) for index, word in enumerate(words) if word.endswith(".py")][:1]
+    return found[-1] if found else ("", 0)
 
 
 def _given(source: SourceText, words: list[Field], version: str | None) -> tuple[list[Given], list[Field]]:
@@ -166,9 +180,7 @@ def _given(source: SourceText, words: list[Field], version: str | None) -> tuple
         values: list[Field] = []
         if equals:
             start = field.start + len(name) + 1 if field.start >= 0 else -1
-            values.append(
-                Field(value, start, field.end, max(start, field.at), field.variable, field.unknown, field.unset)
-            )
+            values.append(field._replace(text=value, start=start, at=max(start, field.at)))
         else:
             flag = known.get(name)
             most = len(words) if flag is None or flag.nargs in ("*", "+") else 1
@@ -177,6 +189,8 @@ def _given(source: SourceText, words: list[Field], version: str | None) -> tuple
             elif flag is not None and isinstance(flag.nargs, int):
                 most = flag.nargs
             while index < len(words) and len(values) < most and not words[index].text.startswith("--"):
+                if (words[index].unset or words[index].maybe) and (flag is None or values):
+                    break  # flags that are missing, not a value
                 values.append(words[index])
                 index += 1
         key = field if not equals or field.start < 0 else field._replace(end=field.start + len(name))
@@ -234,6 +248,9 @@ def _strays(source: SourceText, stray: list[Field], missing: list[str]) -> Itera
                 yield _problem(source, "unset-variable", message, field, True)
             else:
                 yield _problem(source, "unset-variable-as-empty", message, field, False)
+        elif field.maybe:
+            message = f"{field.text} is there or not, by {field.unknown}: read as a run without it"
+            yield _problem(source, "unset-variable-as-empty", message, field, False)
         elif field.unknown is not None:
             message = f"{field.text} cannot be resolved without running the script ({field.unknown}): what it adds is not known"
             yield _problem(source, "unset-variable", message, field, False)

@@ -141,7 +141,7 @@ class Commands(Builtins):
             return True
         if name[:1] == "[" and name not in ("[", "[["):
             return False  # no such command
-        if self.inner_script(name, texts, given):
+        if self.inner_script(name, texts, given, prefix):
             return None
         if name in _QUIET and self.sink is None:
             return self._place(name, texts) if name == "cd" else True

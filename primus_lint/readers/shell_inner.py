@@ -10,14 +10,16 @@ from primus_lint.readers.shell_state import Leave, State
 from primus_lint.readers.shell_text import Segment, Text, Unit, joined, plain, waits_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from primus_lint.readers.shell_text import Field
     from primus_lint.readers.shell_tree import Statement
 
 _MAX_FILE = 1 << 20  # bytes of a sourced script
 _MAX_FILES = 20
+_LEVELS = 5  # folders from the script upwards
 _SHELLS = ("bash", "sh", "zsh", "dash")
+_SETS = ("-e", "--env", "-x")  # options of launchers that set a variable
 _SELECTORS = ("find", "xargs", "parallel")  # run a shell on each item, to print something
 
 
@@ -52,27 +54,36 @@ class Inner(State):
             return leave.status
 
     def file_text(self, name: str) -> Text | None:
-        """The text of a script that this one names: as written, or beside it; None when it is not there."""
-        beside = os.path.join(os.path.dirname(self.path), name)
-        for path in dict.fromkeys((name, beside)) if name else ():
+        """The text of a script that this one names: as written, beside it, or in a folder above it (from which the
+        script may be run); None when it is not there."""
+        folder = os.path.dirname(os.path.abspath(self.path))
+        above = [os.path.join(folder, *[os.pardir] * level, name) for level in range(_LEVELS)]
+        for path in dict.fromkeys((name, *map(os.path.normpath, above))) if name else ():
             if os.path.isfile(path) and os.path.getsize(path) < _MAX_FILE and len(self.files) < _MAX_FILES:
                 self.files.append(path)
                 with open(path, encoding="utf-8", errors="replace") as file:
                     return (Segment(file.read(), -1),)
         return None
 
-    def inner_script(self, name: str, texts: list[Text], given: Text | None) -> bool:
-        """Run the script that a command is handed; False when there is none, or it is not at hand."""
-        variables: dict[str, Text] = {}
+    def inner_script(self, name: str, texts: list[Text], given: Text | None, prefix: Sequence[str]) -> bool:
+        """Run the script that a command is handed; False when there is none, or it is not at hand. `prefix` are the
+        variables that stand before the command."""
+        variables = {variable: self.variables[variable] for variable in prefix if variable in self.variables}
+        variables |= _set_by_launcher(texts)
         found: tuple[Text | None, list[Text]] = None, []
         if name not in _SELECTORS:
             found = self._handed(name, texts, given)
         if found[0] is None and os.path.basename(name) == "sbatch":
-            found, variables = self._submitted(texts)
+            found, submitted = self._submitted(texts)
+            variables |= submitted
         inner, arguments = found
         if inner is None:
             return False
-        self.child(lambda: self._run_with(variables, inner, arguments), self.sink, None, exported_only=True)
+        inherited, self.inherited = self.inherited, self.inherited | set(variables)
+        try:
+            self.child(lambda: self._run_with(variables, inner, arguments), self.sink, None, exported_only=True)
+        finally:
+            self.inherited = inherited
         return True
 
     def _handed(self, name: str, texts: list[Text], given: Text | None) -> tuple[Text | None, list[Text]]:
@@ -120,3 +131,25 @@ class Inner(State):
             elif option[:1] != "-" and re.search(r"\.(sh|sbatch|slurm|sub)$", option) and waits_for(text) is None:
                 return (self.file_text(plain(text)), texts[index + 1 :]), variables
         return (None, []), variables
+
+
+def _set_by_launcher(texts: list[Text]) -> dict[str, Text]:
+    """Variables that a launcher (docker, mpirun, env, ...) sets by its options for the shell that it starts."""
+    found: dict[str, Text] = {}
+    words = [plain(text) for text in texts]
+    for index, word in enumerate(words):
+        if os.path.basename(word) in _SHELLS or word.endswith(".sh"):
+            break
+        option, equals, _ = word.partition("=")
+        if option in _SETS and equals:
+            item = Unit(texts[index]).cut(len(option) + 1, len(word))
+        elif option in _SETS and index + 1 < len(texts):
+            item = texts[index + 1]
+        elif words[0] == "env" and index > 0:
+            item = texts[index]
+        else:
+            continue
+        name, equals, _ = plain(item).partition("=")
+        if equals and re.fullmatch(r"[A-Za-z_]\w*", name):
+            found[name] = Unit(item).cut(len(name) + 1, len(plain(item)))
+    return found

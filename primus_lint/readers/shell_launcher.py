@@ -57,11 +57,12 @@ def _number(text: str) -> int | None:
 
 
 def launcher(
-    source: SourceText, command: list[Field], header: Header, origin_of: Callable[..., Origin]
+    source: SourceText, command: list[Field], behind: int, header: Header, origin_of: Callable[..., Origin]
 ) -> dict[str, Value]:
-    """`launcher.nodes` and `launcher.gpus_per_node`: what the command says, else the header of the batch script."""
+    """`launcher.nodes` and `launcher.gpus_per_node`: what the command says before the training script (whose words begin
+    at `behind`), else the header of the batch script."""
     found: dict[str, Value] = {}
-    for index, field in enumerate(command):
+    for index, field in enumerate(command[:behind]):
         name, equals, text = field.text.partition("=")
         if name in _OPTIONS and (equals or index + 1 < len(command)):
             value = field if equals else command[index + 1]
@@ -70,8 +71,6 @@ def launcher(
                 path = ("launcher", _OPTIONS[name])
                 origin = origin_of(source, field, value, "experiment", path)._replace(value=int(text))
                 found[".".join(path)] = Value(int(text), (origin,))
-        if field.text.endswith(".py") or field.text == "--module":
-            break
     for name, number in (("nodes", header.nodes), ("gpus_per_node", header.gpus_per_node)):
         path = ("launcher", name)
         if number is not None and ".".join(path) not in found:

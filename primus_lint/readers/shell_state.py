@@ -34,6 +34,7 @@ class State(Expander):
         super().__init__(env, path)
         self.functions: dict[str, Statement] = {}
         self.exported: dict[str, Field] = {}
+        self.inherited: set[str] = set()  # names in the environment that the script itself did not export
         self.export_all = False
         self.directory: str | None = None
         self.locals: list[dict[str, tuple[Text | None, dict[str, Text] | None]]] = []
@@ -131,7 +132,7 @@ class State(Expander):
         streams = self.sink, self.given
         self.sink, self.given = sink, given
         if exported_only:
-            names = {*self.exported, *self.env}
+            names = {*self.exported, *self.env, *self.inherited}
             self.variables = {name: text for name, text in self.variables.items() if name in names}
             self.arrays, self.functions = {}, {}
             self.positional, self.given_positional = [], False
@@ -177,13 +178,17 @@ class State(Expander):
             if self.sink is not None:
                 del self.sink[printed:]
             ends.append((left, self._saved(), out))
-        alive = [end for end in ends if end[0] is None]
+        going_on = any(left is None for left, _, _ in ends)
+        # A way that ends the script is its own guard; one that only ends a loop or a function joins the other again.
+        alive = [end for end in ends if end[0] is None or (going_on and end[0].kind != "exit")]
         if self.sink is not None:
             outs = [plain(tuple(s for text in end[2] for s in text)) for end in ends]
             same = len(set(outs)) == 1
             self.sink.extend(ends[0][2] if same else [(Segment(reason, -1, None, reason),)])
         if not alive:
-            raise ends[0][0] or Leave("exit")
+            ended = next((end for end in ends if end[0] is not None and end[0].kind != "exit"), ends[0])
+            self._restore(ended[1])
+            raise ended[0] or Leave("exit")
         self._restore(alive[0][1] if len(alive) == 1 else self._merged(ends[0][1], ends[1][1], reason))
         return None
 
@@ -197,7 +202,9 @@ class State(Expander):
             elif name in self.env:
                 variables[name] = (Segment(self.env[name], -1, name),)
             else:
-                variables[name] = (*_common(a or (), b or ()), Segment(f"${name}", -1, name, reason))
+                head = _common(a or (), b or ())
+                maybe = any(not plain(text or ())[len(plain(head)) :].strip() for text in (a, b))
+                variables[name] = (*head, Segment(f"${name}", -1, name, reason, maybe=maybe))
         arrays: dict[str, dict[str, Text]] = {}
         for name in dict.fromkeys((*one[1], *two[1])):
             c, d = one[1].get(name, {}), two[1].get(name, {})
@@ -208,7 +215,8 @@ class State(Expander):
                     if key != other or not _same(c[key], d[key]):
                         break
                     arrays[name][key] = c[key]
-                arrays[name][str(len(arrays[name]))] = (Segment(f"${{{name}[@]}}", -1, name, reason),)
+                maybe = len(arrays[name]) == min(len(c), len(d))
+                arrays[name][str(len(arrays[name]))] = (Segment(f"${{{name}[@]}}", -1, name, reason, maybe=maybe),)
         merged[0], merged[1] = variables, arrays
         merged[4], merged[5] = {**two[4], **one[4]}, {**two[5], **one[5]}
         return tuple(merged)

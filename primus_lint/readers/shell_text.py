@@ -17,13 +17,14 @@ MAX_CHARS = 1 << 19
 class Segment(NamedTuple):
     """A run of text. `start` is its place in the script (-1: computed or from outside), `variable` the variable that
     it came through. `why` names what the value waits for (a variable, a command); None: the text is sure. `unset`: a
-    variable without value, where a shell puts nothing."""
+    variable without value, where a shell puts nothing. `maybe`: a known text that an undecided condition adds or not."""
 
     text: str
     start: int
     variable: str | None = None
     why: str | None = None
     unset: bool = False
+    maybe: bool = False
 
 
 Text = tuple[Segment, ...]
@@ -40,6 +41,7 @@ class Field(NamedTuple):
     variable: str | None = None
     unknown: str | None = None
     unset: bool = False
+    maybe: bool = False
 
 
 class Unit:
@@ -123,7 +125,7 @@ def field_of(text: Text, at: int) -> Field:
             end = segment.start + len(segment.text)
     if open_part is None:
         return Field(plain(text), start, end, at, variable)
-    return Field(plain(text), start, end, at, variable, open_part.why, open_part.unset)
+    return Field(plain(text), start, end, at, variable, open_part.why, open_part.unset, open_part.maybe)
 
 
 def split_field(field: Field) -> list[Field]:
@@ -133,5 +135,6 @@ def split_field(field: Field) -> list[Field]:
         place = (field.start + match.start(), field.start + match.end()) if field.start >= 0 else (-1, -1)
         at = place[0] if place[0] >= 0 else field.at
         unknown = field.unknown if field.unknown and ("$" in match.group() or "`" in match.group()) else None
-        found.append(Field(match.group(), *place, at, field.variable, unknown, field.unset and unknown is not None))
+        unset, maybe = field.unset and unknown is not None, field.maybe and unknown is not None
+        found.append(Field(match.group(), *place, at, field.variable, unknown, unset, maybe))
     return found

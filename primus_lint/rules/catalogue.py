@@ -124,7 +124,8 @@ def _compiled(form: str) -> dict[str, Any]:
 
 WORDING = frozenset(
     ("code", "name", "severity", "confidence", "stage", "order", "catalogue", "message", "legal", "labels", "fix", "keys",
-     "at", "names", "profile", "suppressible", "group", "told_by")
+     "at", "names", "profile", "suppressible", "group", "told_by",
+     "stock")
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ _FIELDS = {
     "code", "name", "severity", "confidence", "stage", "order", "frameworks", "versions", "catalogue", "when", "require",
     "forbid", "check", "keys", "at", "message", "legal", "labels", "fix", "what", "why", "see", "examples", "since",
     "profile", "aliases", "group", "notes", "suppressible", "told_by",
+    "stock",
 }  # fmt: skip
 
 

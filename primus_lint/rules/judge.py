@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.rules import catalogue
@@ -27,7 +28,10 @@ def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
     for finding in findings:
         finding.place = finding.place or Place(checked.path, 1, 1)
     for subject in () if checked.document.fatal else checked.subjects:  # of half a recipe nothing else is sure
-        for finding in findings_of(subject):
+        found = findings_of(subject)
+        if subject.section.own_flags:
+            unsure(found, subject)
+        for finding in found:
             locate(finding, subject)
             findings.append(finding)
     if checked.document.format == "shell" and len(checked.subjects) > 1:
@@ -48,6 +52,27 @@ def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
         }
     findings.sort(key=_order)
     return findings
+
+
+_SAVES_MEMORY = re.compile("offload|swap|recompute|reuse|checkpoint-activations|memory")
+
+
+def unsure(findings: list[Finding], subject: Subject) -> None:
+    """Take back by one severity what holds for Megatron-LM's own programs only, for a program that knows flags which
+    they do not: choices and layers may be its own (`stock`), it may save memory, and it may set what the command leaves
+    out. That it does so is plain where an error is about nothing but missing arguments."""
+    given = subject.section.values
+    if subject.modelled:
+        _ = subject.computable  # it asks for errors: decided before a severity changes
+    sets_its_own = any(f.severity == "error" and f.keys and not any(key in given for key in f.keys) for f in findings)
+    saves_memory = any(_SAVES_MEMORY.search(flag) for flag in subject.section.own_flags)
+    for finding in findings:
+        keys = [key in given for key in finding.keys]
+        stock = bool((catalogue.facts().get(finding.code) or {}).get("stock"))
+        missing = bool(keys) and (not all(keys) if sets_its_own else not any(keys) and finding.severity == "error")
+        if stock or missing or (saves_memory and finding.code[0] == "M"):
+            finding.severity = {"error": "warning"}.get(finding.severity, "info")
+            finding.notes += ("the program has flags of its own, and may set, allow or save what Megatron-LM does not",)
 
 
 def _once(findings: list[Finding]) -> list[Finding]:

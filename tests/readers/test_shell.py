@@ -267,7 +267,7 @@ def test_an_undecided_condition_leaves_the_sure_flags() -> None:
     document = parse(text + 'torchrun x.py "${A[@]}" $B\n')
     section = document.sections[0]
     assert (section.get("bf16"), section.get("fp16"), section.get("num_layers")) == (True, True, 2)
-    assert [problem.code for problem in document.problems] == ["unset-variable"] * 2
+    assert [problem.code for problem in document.problems] == ["unset-variable-as-empty"] * 2
     assert all("condition" in problem.message for problem in document.problems)
 
 
@@ -303,7 +303,36 @@ def test_flags_of_another_program_are_one_warning() -> None:
     assert (
         list(found) == ["flag-of-the-program"] and "--num-layerz is near --num-layers" in found["flag-of-the-program"]
     )
-    assert [p.code for p in parse(command.format("pretrain_gpt.py")).problems] == ["unknown-flag"] * 3
+    assert parse(command.format("pretrain_mine.py")).sections[0].own_flags[0] == "--extra-vocab-size"
+
+
+@pytest.mark.parametrize(
+    ("flags", "codes"),
+    [
+        ("--extra-vocab-size 3 --train-mode X --num-layerz 3", ["flag-of-the-program"]),  # no typing gives these
+        ("--train-mode X", ["unknown-flag"]),
+        ("--num-layerz 3 --tensor-parallel-size 2", ["unknown-flag"] * 2),  # a letter, a word left out
+    ],
+)
+def test_a_fork_under_the_name_of_megatrons_program(flags: str, codes: list[str]) -> None:
+    document = parse(f"torchrun pretrain_gpt.py {CORE}{flags}\n")
+    assert [problem.code for problem in document.problems] == codes
+    assert bool(document.sections[0].own_flags) == (codes == ["flag-of-the-program"])
+
+
+def test_flags_of_an_older_megatron() -> None:
+    text = f"torchrun pretrain_gpt.py {CORE}--DDP-impl local --use-custom-fsdp\n"
+    [problem] = parse(text).problems
+    assert problem.code == "flag-of-an-older-version"
+    assert "--DDP-impl (2023), --use-custom-fsdp (2025; now use --use-megatron-fsdp)" in problem.message
+    assert [problem.code for problem in parse(text, version="d3528a21").problems] == ["removed-flag"] * 2
+
+
+def test_deepspeed_is_another_framework() -> None:
+    assert (
+        parse(f"deepspeed pretrain_gpt.py {CORE}--deepspeed --zero-stage 1\n").sections[0].framework
+        == "megatron_deepspeed"
+    )
 
 
 def test_a_checkout_around_the_script_knows_its_flags(tmp_path: Any) -> None:
@@ -344,6 +373,44 @@ def test_a_file_that_is_not_here(tmp_path: Any) -> None:
     document = read(str(path))
     assert not document.problems and document.sections[0].get("bf16") is True
     assert document.sections[0].values["bf16"].origin.line == 2  # where the script takes it
+
+
+def test_missing_flags_behind_an_unknown_flag(tmp_path: Any) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(f"source ./model.sh\npython3 train.py {CORE}--colocate ${{MODEL_ARGS[@]}} --bf16\n")
+    problem = next(problem for problem in read(str(path)).problems if problem.fatal)
+    assert "./model.sh" in problem.message and "MODEL_ARGS" in problem.message
+
+
+def test_a_script_that_is_run_from_the_root_of_its_repository(tmp_path: Any) -> None:
+    (tmp_path / "examples/a").mkdir(parents=True)
+    (tmp_path / "examples/a/train.sh").write_text(f"torchrun x.py {CORE}--seq-length ${{SEQ:-8}}\n")
+    path = tmp_path / "examples/a/job.sh"
+    path.write_text("SEQ=16\nsrun bash -c 'docker exec -e SEQ='\"$SEQ\"' image bash -c \"bash examples/a/train.sh\"'\n")
+    assert read(str(path)).sections[0].get("seq_length") == 16
+
+
+def test_a_launcher_that_is_a_script_and_tries_again() -> None:
+    document = parse(
+        f"run() {{\n  python3 mine.py --nnodes 2 --nproc-per-node 4 -- python3 pretrain_gpt.py {CORE}--bf16\n}}\nwhile true; do run; done\n"
+    )
+    [section] = document.sections
+    assert section.name == "pretrain_gpt.py" and not document.problems
+    assert [value.value for value in document.top_level.values()] == [2, 4]
+
+
+def test_flags_that_are_there_or_not() -> None:
+    text = f'LOAD=(); if [ -f last ]; then LOAD=(--load x); fi\ntorchrun pretrain_gpt.py {CORE}--data-path a "${{LOAD[@]}}" --bf16\n'
+    [problem] = parse(text).problems
+    assert problem.code == "unset-variable-as-empty" and "${LOAD[@]} is there or not" in problem.message
+    assert parse(text).sections[0].get("data_path") == ["a"]
+    either = text.replace("LOAD=()", "LOAD=(--seed 3)").replace("--data-path a ", "")
+    assert [problem.code for problem in parse(either).problems] == ["unset-variable"]
+
+
+def test_a_loop_that_may_end_early() -> None:
+    text = f'HOST=""\nfor ip in $(hostname -I); do\n  if ping $ip; then HOST=$ip; break; fi\ndone\nif [ -z "$HOST" ]; then exit 1; fi\ntorchrun x.py {CORE}\n'
+    assert not parse(text).problems
 
 
 def test_a_flag_of_one_program_is_none_of_another() -> None:

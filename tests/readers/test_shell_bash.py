@@ -231,6 +231,16 @@ def test_a_submitted_file(tmp_path: Path) -> None:
     assert reader(path, {}, []) == bash(tmp_path / "train.sbatch", slurm, ["--bf16"])
 
 
+def test_a_script_gets_what_stands_before_it(tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text(
+        f"torchrun --nnodes $N x.py {CORE} --seed ${{SEED:-1}} --lr ${{LR:-1}} --seq-length ${{L:-1}}\n"
+    )
+    path = tmp_path / "run.sh"
+    path.write_text("#SBATCH -N 2\nL=9\nN=$SLURM_NNODES SEED=4 bash train.sh\nenv N=1 LR=3 bash ./train.sh\n")
+    slurm = {"SLURM_NNODES": "2"}
+    assert reader(path, {}, []) == bash(path, slurm, []) != []
+
+
 def test_slurm_fills_what_the_header_says(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text(

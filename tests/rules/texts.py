@@ -2,7 +2,7 @@
 
 An example is the text of a whole file, or (without `modules:`) the `overrides` of a Primus experiment of `framework`
 with the model preset `preset`. `files` are presets of the model's folder (with `module` the module preset), `beside` files in the experiment's own
-folder (checked with it), `chain` a number of parents that extend each other; `set`, `env`, `model` and `primus_root` are what the command
+folder (checked with it), `chain` a number of parents that extend each other; `set`, `env`, `model`, `version` and `primus_root` are what the command
 line gives, `name` the file's name, `encoding` how its text is stored, `gpu` the device,
 `before` the text at the base revision.
 """
@@ -84,6 +84,7 @@ def check_text(text: str, example: dict[str, Any], folder: Path) -> Checked:
         env=example.get("env"),
         set_values=list((example.get("set") or {}).items()),
         model=example.get("model"),
+        framework_version=example.get("version"),
         primus_root=root,
     )
     settings = Settings()

@@ -213,6 +213,7 @@ def _of_file(rule: dict[str, Any], example: dict[str, Any], content: Any) -> lis
         output = out.getvalue().replace(folder + os.sep, "").replace(folder, ".") or "nothing from this rule"
     options = [f"--set {key}={value}" for key, value in (example.get("set") or {}).items()]
     options += [f"--env {key}={value}" for key, value in (example.get("env") or {}).items()]
+    options += [f"--framework-version {example['version']}"] if example.get("version") else []
     options += [f"--gpu {example['gpu']}"] if example.get("gpu") else []
     options += [f"--nodes / --world-size {example['world_size']}"] if example.get("world_size") else []
     shown = content if len(content) < 3000 else content[:1500] + "\n... (cut)\n"

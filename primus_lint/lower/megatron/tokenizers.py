@@ -52,7 +52,10 @@ def vocabulary_of(tokenizer_type: Any, tokenizer_model: Any, vocab_file: Any) ->
 def _named(name: str) -> Vocabulary | None:
     from primus_lint.readers.models import model_facts
 
-    simple = re.sub(r"[-_ ]", "", name.rstrip("/").rpartition("/")[2].lower())
+    folder, _, last = name.rstrip("/").rpartition("/")
+    if last in ("tokenizer.model", "tokenizer.json"):  # of the folder that is named after the model
+        last = folder.rpartition("/")[2]
+    simple = re.sub(r"[-_ ]", "", last.lower()).removeprefix("tokenizer")
     for pattern, size in _FAMILIES:
         if re.match(pattern, simple):
             return Vocabulary(size, name, True)

@@ -1,0 +1,59 @@
+"""A training program with flags of its own: what holds for Megatron-LM's programs only is a warning there."""
+
+from __future__ import annotations
+
+import pytest
+
+from primus_lint.pipeline import Options, check_source
+from primus_lint.source.text import SourceText
+
+SIZES = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --vocab-size 1000 "
+BATCH = "--micro-batch-size 1 --train-iters 2 --lr 1e-4 --bf16 "
+OWN = "--my-data x --my-schedule y "
+
+
+def severities(command: str, gpu: str | None = None, version: str | None = None) -> dict[str, str]:
+    source = SourceText.from_text("run.sh", f"torchrun --nnodes 1 --nproc_per_node 8 {command}\n")
+    checked = check_source(source, Options(gpu=gpu, framework_version=version))
+    return {finding.name: finding.severity for finding in checked.findings if finding.severity != "info"}
+
+
+@pytest.mark.parametrize("program", ["pretrain_gpt.py", "train_mine.py"])
+def test_choices_and_layers_of_a_fork(program: str) -> None:
+    flags = f"{SIZES}{BATCH}--tokenizer-type MyTokenizer --transformer-impl local --normalization RMSNorm "
+    of_its_own = severities(f"{program} {flags}{OWN}")
+    assert of_its_own["argument-choice"] == of_its_own["local-norm-plain"] == "warning"
+    assert severities(f"{program} {flags}")["argument-choice"] == "error"
+    assert severities(f"{program} {flags}")["local-norm-plain"] == "error"
+
+
+def test_what_no_program_can_do_stays_an_error() -> None:
+    found = severities(f"train_mine.py {SIZES}{BATCH}{OWN}--tensor-model-parallel-size 3")
+    assert found["world-fills-dense-grid"] == "error"
+
+
+def test_a_program_that_sets_what_the_command_leaves_out() -> None:
+    found = severities(f"train.py {SIZES}{OWN}--use-precision-aware-optimizer --optimizer adam")
+    assert found["micro-batch-positive"] == found["training-length-given"] == "warning"
+    assert found["precision-aware-optimizer-needs-sharding"] == "warning"
+    assert "trains-in-fp32" not in found  # it may set that, too
+    assert severities(f"train.py {SIZES}")["micro-batch-positive"] == "error"
+    given = severities(f"train.py {SIZES}{BATCH}{OWN}--use-precision-aware-optimizer --optimizer adam")
+    assert given["precision-aware-optimizer-needs-sharding"] == "error"
+
+
+def test_memory_that_a_flag_of_the_program_may_save() -> None:
+    large = SIZES.replace("--hidden-size 64", "--hidden-size 32768")
+    assert severities(f"train.py {large}{BATCH}--my-data x", gpu="h100")["hbm-overflow"] == "error"
+    assert severities(f"train.py {large}{BATCH}--my-data x --swap-weights", gpu="h100")["hbm-overflow"] == "warning"
+
+
+def test_a_flag_of_an_older_megatron_is_an_error_of_a_stated_version() -> None:
+    command = f"pretrain_gpt.py {SIZES}{BATCH}--DDP-impl local"
+    assert severities(command) == {"flag-of-an-older-version": "warning"}
+    assert severities(command, version="d3528a21") == {"removed-flag": "error"}
+
+
+def test_megatron_deepspeed_is_not_judged_by_megatrons_conditions() -> None:
+    command = f"pretrain_gpt.py {SIZES}{BATCH}--deepspeed --zero-stage 1 --pipeline-model-parallel-size 3"
+    assert severities(command) == {"flag-of-the-program": "warning"}
