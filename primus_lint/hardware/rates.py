@@ -31,12 +31,14 @@ BACKWARD_BYTES = 2.0  # q, k, v, out and their gradients
 
 
 class Seconds(NamedTuple):
-    """`time_s`; true times are expected in time_s * [low, high]. Tier: measured, fitted, transferred, constant."""
+    """`time_s`; true times are expected in time_s * [low, high]. Tier: measured, fitted, transferred, constant. `sustained`:
+    measured in loops as long as training steps, not in short bursts."""
 
     time_s: Any
     low: Any
     high: Any
     tier: str
+    sustained: bool = False
 
 
 def gemm_work(dtype: str, op: str, m: Any, n: Any, k: Any) -> tuple[Any, Any]:
@@ -139,4 +141,4 @@ def _of_dtype(rates: dict[str, Any], dtype: str) -> Any:
 
 def _seconds(time_s: Any, rate: dict[str, Any]) -> Seconds:
     low, high = rate["band"]
-    return Seconds(time_s, low, high, rate["tier"])
+    return Seconds(time_s, low, high, rate["tier"], rate.get("sustained", False))

@@ -3,7 +3,8 @@
 A rate is a plain dictionary. GEMM: `launch` (s), `math` and `bandwidth` (shares of peak), `dgrad` and `wgrad` (time
 over the forward model), `peak` (the dtype whose peak counts), in fp8 `quantize` (share of bandwidth). Grouped GEMM: the
 same with one entry per pass. Attention: one entry per direction, mask and head dimension, plus `ratio` (time over the
-entry's own). Memory: `share`. Each carries `band` (time low, time high, as multiples), `tier` and `source`.
+entry's own). Memory: `share`. Each carries `band` (time low, time high, as multiples), `tier` and `source`; a GEMM
+`sustained` where it was measured in loops as long as a step.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class _Resolver:
         """The rate of a dtype: fit, policy, or the shares of bf16 at this dtype's peak."""
         fit = self.fits["gemm"].get(name, {}).get(dtype)
         if fit is not None:  # `tables`: the sources of its rows, of which exact shapes are looked up
-            rate = {**_fitted(fit), "peak": dtype, "tables": fit["source"].split("+")}
+            sustained = fit["source"] in self.policy["in_situ_ratio"]["sustained"]
+            rate = {**_fitted(fit), "peak": dtype, "tables": fit["source"].split("+"), "sustained": sustained}
         else:
             rule = self.policy["gemm"].get(name, {}).get(dtype)
             if rule is None:

@@ -117,7 +117,7 @@ def measured(acc: Accelerator, dtype: str, op: str, m: Any, n: Any, k: Any, mode
         return modelled
     factor, exact, tier = points.at(m, n, k)
     low, high = where(exact, REPEATS[0], modelled.low), where(exact, REPEATS[1], modelled.high)
-    return Seconds(modelled.time_s * factor, low, high, tier or modelled.tier)
+    return Seconds(modelled.time_s * factor, low, high, tier or modelled.tier, modelled.sustained)
 
 
 class _Model:

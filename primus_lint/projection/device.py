@@ -95,9 +95,9 @@ class Device:
 
     def _in_situ(self, seconds: Seconds, bits: str) -> Seconds:
         """A kernel timed alone, as long as it takes inside a step (`in_situ_ratio` in hardware_db/rates.yaml). The user's own
-        measurements, and devices of which no published run tells, stay as they are."""
+        measurements, rates under sustained load, and devices of which no published run tells, stay as they are."""
         entry = self.accelerator.rates.get("in_situ", {}).get(bits)
-        if entry is None or seconds.tier in MEASURED or seconds.tier in OWN:
+        if entry is None or seconds.sustained or seconds.tier in MEASURED or seconds.tier in OWN:
             return seconds
         self.in_situ[entry["class"]] = entry
         return seconds._replace(time_s=seconds.time_s * entry["ratio"])

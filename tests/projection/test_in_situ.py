@@ -33,6 +33,21 @@ def projected(recipe: Any, ratios: dict[str, Any] | None = None) -> Projection:
     return found
 
 
+def test_products_measured_under_sustained_load_take_no_ratio() -> None:
+    """SimuMax times the dense products of B200 in loops as long as a step; attention is timed in bursts."""
+    b200 = accelerator("b200")
+    assert b200 is not None
+    recipe = run("llama3-8b", gpu="b200")
+    bare = b200.rates["in_situ"]
+    b200.rates = {**b200.rates, "in_situ": {}}
+    alone = project(recipe, b200)
+    b200.rates = {**b200.rates, "in_situ": bare}
+    inside = project(recipe, b200)
+    assert alone is not None and inside is not None
+    assert inside.breakdown_s["gemm"] == alone.breakdown_s["gemm"]
+    assert inside.breakdown_s["attention"] == pytest.approx(bare["16"]["ratio"] * alone.breakdown_s["attention"])
+
+
 def test_products_and_attention_take_longer_in_a_step() -> None:
     recipe = run("llama3-8b")
     alone, inside = projected(recipe), projected(recipe, RATIOS)
