@@ -79,6 +79,13 @@ class Heredoc:
         self.mark, self.strip, self.expands = mark, strip, expands
         self.start = self.end = 0
 
+    @classmethod
+    def of(cls, target: Word, strip: bool) -> Heredoc:
+        """The here-document of the word behind `<<` (or `<<-`: `strip`)."""
+        text = target.unit.text
+        mark = "".join(text[piece.start : piece.end] for piece in target.pieces)
+        return cls(mark, strip, not any(piece.quoted for piece in target.pieces))
+
 
 class Lexer:
     """Words and operators of a unit, between two offsets. A token is a Word or a string (the operator)."""
@@ -89,6 +96,7 @@ class Lexer:
         self.at = start
         self.depth = depth
         self.heredocs: list[Heredoc] = []
+        self.comments: list[tuple[int, int]] = []
 
     def token(self) -> Word | str | None:
         text = self.text
@@ -102,7 +110,9 @@ class Lexer:
                 self.at += 3
             elif char == "#":
                 end = text.find("\n", self.at)
-                self.at = len(text) if end < 0 else end
+                end = len(text) if end < 0 else end
+                self.comments.append((self.at, end))
+                self.at = end
             elif char == "\n":
                 self.at += 1
                 self._bodies()

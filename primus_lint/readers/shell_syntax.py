@@ -280,10 +280,7 @@ class _Parser:
         if not isinstance(target, Word):
             return
         if op in ("<<", "<<-"):
-            text = self.unit.text
-            mark = "".join(text[piece.start : piece.end] for piece in target.pieces)
-            quoted = any(piece.quoted for piece in target.pieces)
-            heredoc = Heredoc(mark, op == "<<-", not quoted)
+            heredoc = Heredoc.of(target, op == "<<-")
             self.lexer.heredocs.append(heredoc)
             inputs.append(heredoc)
         elif op == "<<<":

@@ -10,18 +10,22 @@ from primus_lint.rules.finding import Finding, Place
 if TYPE_CHECKING:
     from primus_lint.pipeline import Checked, Subject
     from primus_lint.settings import Settings
+    from primus_lint.source.comments import Comment
     from primus_lint.source.text import SourceText
 
 
 class Suppression(NamedTuple):
-    """One comment. `line` is where it stands, `covers` the line whose findings it hides (0: the whole file)."""
+    """One comment. `line` is where it stands, `covers` the lines whose findings it hides (None: the whole file)."""
 
     names: tuple[str, ...]
     reason: str
     path: str
     line: int
     column: int
-    covers: int
+    covers: tuple[int, int] | None
+
+    def hides(self, path: str, line: int) -> bool:
+        return path == self.path and (self.covers is None or self.covers[0] <= line <= self.covers[1])
 
 
 def suppressions(source: SourceText) -> list[Suppression]:
@@ -30,29 +34,48 @@ def suppressions(source: SourceText) -> list[Suppression]:
         return []
     import re
 
-    from primus_lint.source.comments import comments
-    from primus_lint.source.spans import SpanDoc
-
     pattern = re.compile(r"#\s*primus-lint:\s*(file-ignore|ignore)\[([^\]]*)\]\s*(.*)")
     found = []
-    lines = source.text.splitlines()
-    for comment in comments(SpanDoc.parse(source)):
+    for comment in _comments(source):
         match = pattern.search(source.text[comment.span[0] : comment.span[1]])
         if match is None:
             continue
         line, column = source.position(comment.span[0])
-        covers = line
+        covers: tuple[int, int] | None = (line, line)
         if match[1] == "file-ignore":
-            covers = 0
-        elif comment.own_line:  # the next line that holds more than a comment
-            covers = line + 1
-            while covers <= len(lines) and (
-                not lines[covers - 1].strip() or lines[covers - 1].lstrip().startswith("#")
-            ):
-                covers += 1
+            covers = None
+        elif comment.own_line:
+            covers = _next_lines(source, line)
         names = tuple(name.strip() for name in match[2].split(",") if name.strip())
         found.append(Suppression(names, match[3].strip(), source.path, line, column, covers))
     return found
+
+
+def _comments(source: SourceText) -> list[Comment]:
+    from primus_lint.readers import format_of
+
+    if format_of(source) == "shell":
+        from primus_lint.readers import shell_comments
+
+        return shell_comments.comments(source)
+    from primus_lint.source.comments import comments
+    from primus_lint.source.spans import SpanDoc
+
+    return comments(SpanDoc.parse(source))
+
+
+def _next_lines(source: SourceText, line: int) -> tuple[int, int]:
+    """The next line that holds more than a comment, with those of a script that continue it."""
+    from primus_lint.readers import format_of
+
+    last = len(source.line_starts)
+    first = line + 1
+    while first <= last and source.line_text(first).lstrip()[:1] in ("", "#"):
+        first += 1
+    end = first
+    while end < last and source.line_text(end).endswith("\\") and format_of(source) == "shell":
+        end += 1
+    return first, end
 
 
 def malformed(source: SourceText) -> list[Suppression]:
@@ -61,17 +84,14 @@ def malformed(source: SourceText) -> list[Suppression]:
         return []
     import re
 
-    from primus_lint.source.comments import comments
-    from primus_lint.source.spans import SpanDoc
-
     address = re.compile(r"#\s*primus-lint:\s*(.*)", re.IGNORECASE)
     good = re.compile(r"#\s*primus-lint:\s*(?:(?:file-ignore|ignore)\[[^\]]*\]|target(?:[\s:]|$))")
     found = []
-    for comment in comments(SpanDoc.parse(source)):
+    for comment in _comments(source):
         match = address.search(comment.text)
         if match is not None and good.match(comment.text, match.start()) is None:
             line, column = source.position(comment.span[0] + match.start())
-            found.append(Suppression((), match[1].strip(), source.path, line, column, line))
+            found.append(Suppression((), match[1].strip(), source.path, line, column, (line, line)))
     return found
 
 
@@ -144,14 +164,14 @@ def had_passes(rule: catalogue.Entry, subject: Subject) -> bool:
 def mark(findings: list[Finding], checked: Checked) -> set[Suppression]:
     """Mark the findings that a comment in the file, or in a file that they point into, suppresses; the comments used."""
     used = set()
-    for path, source in checked.document.sources.items():
+    for source in checked.document.sources.values():
         for item in suppressions(source):
             wanted = {catalogue.codes_by_name().get(name) for name in item.names}
             for finding in findings:
                 if not finding.suppressible or (finding.code not in wanted and finding.name not in item.names):
                     continue
                 places = [finding.place, *finding.related] if finding.place else list(finding.related)
-                if any(place.path == path and item.covers in (0, place.line) for place in places):
+                if any(item.hides(place.path, place.line) for place in places):
                     finding.suppressed = item.reason or "suppressed"
                     used.add(item)
     return used

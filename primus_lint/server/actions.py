@@ -91,9 +91,11 @@ def suppression(finding: Finding, analysis: Analysis) -> Splice | None:
     place = finding.place
     if not finding.suppressible or place is None or place.path != analysis.path or place.line < 1:
         return None
-    source = analysis.source
-    start = source.line_starts[place.line - 1]
-    content = source.line_text(place.line)
+    source, line = analysis.source, place.line
+    while analysis.checked.document.format == "shell" and source.line_text(line - 1).endswith("\\"):
+        line -= 1  # a comment between the lines of a command would end it
+    start = source.line_starts[line - 1]
+    content = source.line_text(line)
     indent = content[: len(content) - len(content.lstrip())]
     comment = Splice(start, start, f"{indent}# primus-lint: ignore[{finding.name}]{source.newline}")
     text = apply_splices(source.text, [comment])

@@ -181,6 +181,38 @@ def test_suppressions(repo: Path, lint: Any) -> None:
     assert "unknown-rule-in-suppression" in lint(OOM).output
 
 
+SCRIPT = """#!/bin/bash
+cat <<EOF > notes.yaml
+key: "a  # primus-lint: ignroe[in a here-document]
+EOF
+echo '{ [ # primus-lint: ignroe[in quotes]' "# primus-lint: ignroe[in quotes]"
+ARGS=(--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096
+  --micro-batch-size 2 --global-batch-size 64 --train-iters 10 --lr 1e-4 --bf16 --mock-data)
+ABOVE
+torchrun --nproc-per-node 8 pretrain_gpt.py --tokenizer-type NullTokenizer --vocab-size 32000 \\
+  --tensor-model-parallel-size 3 \\
+  --pipeline-model-parallel-size 1 ${ARGS[@]}
+"""
+
+
+def test_suppressions_in_scripts(repo: Path, lint: Any) -> None:
+    """A script is no YAML: its comments are what bash passes over. One above a command covers all of its lines."""
+    script = repo / "run.sh"
+
+    def found(above: str) -> dict[str, tuple[int, str | None]]:
+        script.write_text(SCRIPT.replace("ABOVE", above))
+        findings = report(lint("--output-format", "json", "run.sh"))["findings"]
+        return {f["name"]: (f["span"]["line"], f["suppressed"]) for f in findings if f["severity"] != "info"}
+
+    open_ones = found("")
+    assert open_ones["tp-divides-heads"] == (10, None) and "malformed-comment" not in open_ones
+    assert found("# primus-lint: ignore[tp-divides-heads] seven nodes")["tp-divides-heads"] == (10, "seven nodes")
+    assert found("# primus-lint: file-ignore[tp-divides-heads] all")["tp-divides-heads"][1] == "all"
+    wrong = found("# primus-lint: ignroe[tp-divides-heads] seven nodes")
+    assert wrong["tp-divides-heads"][1] is None and wrong["malformed-comment"] == (8, None)
+    assert "unused-suppression" in found("# primus-lint: ignore[layers-divide-pipeline] nothing")
+
+
 def test_select_ignore_and_per_file_ignores(repo: Path, lint: Any) -> None:
     assert lint(OOM, "--ignore", "hbm-overflow").exit_code == 0
     assert lint(OOM, "--select", "P").exit_code == 0
