@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from contextlib import suppress
+from typing import NoReturn
 
 
 def main() -> None:
@@ -23,6 +24,13 @@ def main() -> None:
         sys.exit(2)
 
 
+def leave(status: int) -> NoReturn:
+    """End without freeing every object first, as mypy does: a seventh of a cold check. All files are closed by now."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def run() -> None:
     from primus_lint.cli.options import COMMANDS, plain
 
@@ -38,7 +46,7 @@ def run() -> None:
 
             gc.set_threshold(200_000)  # looking for cycles costs a tenth of a run and finds none: 80 MB on 350 files
             with suppress(UsageError):  # click words it
-                sys.exit(run_check(*parsed))
+                leave(run_check(*parsed))
     from primus_lint.cli.group import cli
 
     cli(prog_name="primus-lint")

@@ -27,8 +27,8 @@ def rows(table: str) -> Iterator[dict[str, Any]]:
     """Rows of a table as dictionaries. Raises OSError for an unknown table."""
     with open(_path(table), encoding="utf-8") as file:
         columns = json.loads(file.readline())["columns"]
-        for line in file:
-            yield dict(zip(columns, json.loads(line), strict=True))
+        for row in json.loads(f"[{','.join(file)}]"):  # at once: a call a line costs more than the parsing
+            yield dict(zip(columns, row, strict=True))
 
 
 def _path(table: str) -> str:

@@ -95,8 +95,9 @@ def unknown_patterns(settings: Settings) -> list[tuple[str, str, str]]:
 def renamed_patterns(settings: Settings) -> list[tuple[str, str, str]]:
     """(setting, former name or code, the rule's name now) for every pattern of the settings that is out of date."""
     given = _all_patterns(settings)
-    former = catalogue.former() if given else {}
-    rules = catalogue.by_code()
+    if not given:
+        return []
+    former, rules = catalogue.former(), catalogue.by_code()
     return [
         (key.replace("_", "-"), pattern, rules[former[pattern]].name) for key, pattern in given if pattern in former
     ]

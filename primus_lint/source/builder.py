@@ -8,31 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-from yaml.events import (
+from primus_lint.source.node import YAML_TAG, Entry, Node
+from primus_lint.source.pyyaml import (
+    IN_BYTES,
     AliasEvent,
     DocumentEndEvent,
     DocumentStartEvent,
     MappingStartEvent,
+    Parser,
     ScalarEvent,
     SequenceStartEvent,
     StreamEndEvent,
     StreamStartEvent,
+    YAMLError,
 )
-
-from primus_lint.source.node import YAML_TAG, Entry, Node
 from primus_lint.source.scalars import ScalarError, construct, plain_tag, shorten
 from primus_lint.source.syntax import block_scalar_end, skip_properties, syntax_problem
 from primus_lint.source.text import Problem, Span
-
-try:
-    from yaml._yaml import CParser as _Parser
-
-    _IN_BYTES = True
-except ImportError:  # PyYAML without libyaml: the same events, slower
-    from yaml import SafeLoader as _Parser  # type: ignore[assignment]
-
-    _IN_BYTES = False
 
 MAX_DEPTH = 200
 MAX_NODES = 100_000  # after aliases are expanded, when there are aliases
@@ -77,15 +69,15 @@ class TreeBuilder:
                 from primus_lint.source.strict import strict_problems
 
                 self.problems += strict_problems(self.text, self.roots)
-        except (yaml.YAMLError, ValueError, OverflowError) as error:
+        except (YAMLError, ValueError, OverflowError) as error:
             self.roots = []
-            self.problems.append(syntax_problem(error, self.text, in_bytes=_IN_BYTES))
+            self.problems.append(syntax_problem(error, self.text, in_bytes=IN_BYTES))
         except _Stop as stop:
             self.roots = []
             self.problems.append(stop.problem)
 
     def _read(self) -> None:
-        next_event: Any = _Parser(self.text).get_event
+        next_event: Any = Parser(self.text).get_event
         text = self.text
         stack: list[tuple[Node, list[Any]]] = []  # open collections with their children so far (keys and values mixed)
         children: list[Any] = []

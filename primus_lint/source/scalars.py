@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yaml.resolver import Resolver
+from primus_lint.source.pyyaml import Resolver
 
 _PREFIX = "tag:yaml.org,2002:"
 _RESOLVERS: dict[str, list[tuple[str, Any]]] = Resolver.yaml_implicit_resolvers

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import yaml
-
+from primus_lint.source.pyyaml import YAMLError
 from primus_lint.source.text import Problem, Span
 
 _BLANKS = " \t\r\n\x85\u2028\u2029"
@@ -42,7 +41,7 @@ def skip_properties(text: str, start: int, stop: int) -> tuple[int, int]:
 def syntax_problem(error: Exception, text: str, *, in_bytes: bool) -> Problem:
     """The problem that a parser raised. `in_bytes`: it counts a bad character's position in UTF-8 bytes."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    if not isinstance(error, yaml.YAMLError):  # from a corner of PyYAML that does not check
+    if not isinstance(error, YAMLError):  # from a corner of PyYAML that does not check
         return Problem("yaml-syntax", str(error), _one(0, text))
     if mark is None:  # the reader: a character that YAML does not allow
         position = getattr(error, "position", 0) or 0

@@ -239,6 +239,6 @@ def test_without_libyaml_the_tree_is_the_same(monkeypatch: pytest.MonkeyPatch) -
 
     texts = [path.read_bytes().decode("utf-8-sig") for path in FILES[::12]]
     with_c = [tree(text) for text in texts]
-    monkeypatch.setattr(builder, "_Parser", yaml.SafeLoader)
-    monkeypatch.setattr(builder, "_IN_BYTES", False)
+    monkeypatch.setattr(builder, "Parser", yaml.SafeLoader)
+    monkeypatch.setattr(builder, "IN_BYTES", False)
     assert [tree(text) for text in texts] == with_c
