@@ -68,7 +68,8 @@ SOURCES: dict[str, dict[str, Any]] = {
     "BigScience BLOOM": {**GPT, **PRE_FLASH, **APART, "hidden_dropout": 0.0, "attention_dropout": 0.0,
                          "use_distributed_optimizer": True, "vocab_size": 250680,
                          "position_embedding_type": "none"},  # alibi; ZeRO-1; BLOOM's vocabulary
-    "vTrain": {**GPT, **PRE_FLASH, **APART},
+    # vTrain: gradients of two bytes (src/predictor.py, `ParamInfo.elem_size`; src/model in float16)
+    "vTrain": {**GPT, **PRE_FLASH, **APART, "grad_reduce_in_bf16": True},
     "VocabularyParallelism": {**GPT},
     # TransformerEngine, flash attention, distributed optimizer, overlapped gradients and parameters: the defaults of the
     # published recipes; TP overlap is on in NeMo's and Megatron-Bridge's performance recipes
@@ -88,8 +89,8 @@ SOURCES: dict[str, dict[str, Any]] = {
                        "accumulate_allreduce_grads_in_fp32": True, "apply_rope_fusion": True, **EAGER},
     "MosaicML": {**FSDP, "grad_reduce_in_bf16": True},
     # eager in 2024, compiled (rotation and activation are fused) in the asyncTP runs
-    "torchtitan docs": {**FSDP, "sequence_parallel": True, "grad_reduce_in_bf16": False, **EAGER},
-    "torchtitan": {**FSDP, "sequence_parallel": True, "grad_reduce_in_bf16": False, "apply_rope_fusion": True},
+    "torchtitan docs": {**FSDP, "sequence_parallel": True, **EAGER},
+    "torchtitan": {**FSDP, "sequence_parallel": True, "apply_rope_fusion": True},
     "fms-fsdp": {**FSDP, "grad_reduce_in_bf16": True},
     "InternEvo": {**OVERLAP, **APART, "grad_reduce_in_bf16": True, "cross_entropy_loss_fusion": True,  # flash-attn's kernels
                   "cross_entropy_fusion_impl": "te", "apply_rope_fusion": True},
@@ -109,6 +110,8 @@ FRAMEWORKS = {
 # Sources whose software has no tensor or pipeline parallelism, so that a blank is 1
 NO_MODEL_PARALLELISM = ("MosaicML", "torchtitan docs", "fms-fsdp", "Primus MaxText")
 NO_PIPELINE = ("InternEvo", "torchtitan asyncTP")
+# Sources that shard as Megatron-LM's torch FSDP2 does, and reduce in fp32 (torchtitan's `mixed_precision_reduce`)
+REDUCED_IN_FP32 = ("torchtitan",)
 # Sources without gradient accumulation: the global batch is the micro-batch of every data-parallel rank. torchtitan had
 # none before July 2025; fms-fsdp has none.
 ONE_MICRO_BATCH = ("torchtitan", "fms-fsdp")
