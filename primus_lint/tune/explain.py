@@ -11,7 +11,7 @@ from primus_lint.tune import safety
 from primus_lint.tune.forms import forms
 from primus_lint.tune.keys import ETP, LAYOUT, NUMBER, PP, RECOMPUTE_KEYS, SP, SPLIT_KEYS, TP, VPP
 from primus_lint.tune.rescore import Candidate, rescore
-from primus_lint.tune.splits import chunk_sizes
+from primus_lint.tune.splits import chunk_sizes, virtual
 from primus_lint.tune.switches import alternatives, improvements
 from primus_lint.tune.what_if import with_changes
 
@@ -150,19 +150,6 @@ def _beside(values: list[int], value: int) -> list[int]:
         return []
     at = values.index(value)
     return [values[index] for index in (at - 1, at + 1) if 0 <= index < len(values)]
-
-
-def virtual(keys: dict[str, Any]) -> int:
-    """Virtual stages of a split."""
-    layout = keys.get(LAYOUT)
-    if layout is None:
-        return int(keys.get(VPP) or 1)
-    from primus_lint.ir.layout import LayoutError, units_of
-
-    try:
-        return max(len(units_of(layout)) // int(keys[PP]), 1)
-    except LayoutError:
-        return 1
 
 
 def _changed(now: dict[str, Any], keys: dict[str, Any]) -> dict[str, Any]:

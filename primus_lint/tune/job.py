@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from primus_lint.source.text import SourceText
     from primus_lint.tune.rescore import Candidate
     from primus_lint.tune.search import Result
+    from primus_lint.tune.sweep import Single
 
 CLOSE_BY = 1.02  # alternatives are at most this much slower than the winner
 
@@ -168,6 +169,7 @@ def section_data(
         "front": [],
         "alternatives": [],
         "unsafe": None,
+        "one_change": [single_data(single) for single in proposal.singles],
     }
     if found is None or run is None:
         return data
@@ -198,6 +200,11 @@ def section_data(
     if what_if_unsafe and not how.unsafe:
         data["unsafe"] = unsafe_potential(subject, winner, found, how)
     return data
+
+
+def single_data(single: Single) -> dict[str, Any]:
+    """One change alone; its times are against the repaired recipe."""
+    return {name: value for name, value in single._asdict().items() if name != "candidate"}
 
 
 def as_it_was(subject: Subject, result: FixResult) -> Subject:

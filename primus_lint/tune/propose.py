@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from primus_lint.projection import Projection
     from primus_lint.tune.rescore import Candidate
     from primus_lint.tune.search import Result
+    from primus_lint.tune.sweep import Single
 
 
 class Rules:
@@ -68,7 +69,7 @@ class Proposal:
     """`candidates`: recipes worth writing, the preferred first (empty: leave the recipe as it is); `reason` says why
     there are none, or what the candidates are; `broken`: the recipe as it stands does not start or is not sure to fit."""
 
-    __slots__ = ("broken", "candidates", "reason", "result", "subject")
+    __slots__ = ("broken", "candidates", "reason", "result", "singles", "subject")
 
     def __init__(self, subject: Subject, broken: bool = False) -> None:
         self.subject = subject
@@ -76,6 +77,7 @@ class Proposal:
         self.candidates: list[Candidate] = []
         self.reason = ""
         self.result: Result | None = None
+        self.singles: list[Single] = []  # one change at a time, where that is to be shown
 
 
 def propose(subject: Subject, how: Rules) -> Proposal:
@@ -102,12 +104,18 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     from primus_lint.tune.pipelines import other_pipelines
     from primus_lint.tune.search import Pins, search, unrelated_errors
     from primus_lint.tune.simplify import simplify
+    from primus_lint.tune.sweep import climb, sweep
 
     minimal = how.minimal or not how.tune
     pins = Pins(how.keep, how.limits, how.unsafe)
+    reached = pins, accelerator.visible_hbm_bytes * (1 - how.min_headroom), unrelated_errors(subject)
+    if how.front:
+        proposal.singles = sweep(subject, *reached)
+    # a search that may end early starts from what single steps lead to
+    seeds = climb(subject, *reached) if how.budget_s < float("inf") and not minimal else []
     result = search(
         subject, accelerator, pins=pins, kind="minimal" if minimal else how.objective, min_headroom=how.min_headroom,
-        budget_s=how.budget_s, reach=how.reach, front=how.front,
+        budget_s=how.budget_s, reach=how.reach, front=how.front, seeds=seeds,
     )  # fmt: skip
     if not minimal:
         result = with_ideas(result, other_pipelines(subject, result, unrelated_errors(subject)))

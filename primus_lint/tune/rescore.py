@@ -82,7 +82,7 @@ def pick(search: Search) -> list[Candidate]:
     enough alternatives are scored. The recipe as it stands is one of the candidates.
     """
     objective, certificate = search.objective, search.certificate
-    exact = [] if search.own is None else [search.own]
+    exact = [*search.seeds] if search.own is None else [search.own, *search.seeds]
     best = min((order(objective, candidate) for candidate in exact), default=NOTHING)
     seen = {candidate.name for candidate in exact}
     for item in _order(search) if search.found else ():

@@ -30,7 +30,7 @@ from primus_lint.tune.switches import accelerations, improvements
 from primus_lint.tune.what_if import with_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from primus_lint.hardware import Accelerator
     from primus_lint.pipeline import Subject
@@ -68,14 +68,17 @@ def search(
     budget_s: float = float("inf"),
     reach: float | None = None,
     front: bool = False,
+    seeds: Sequence[Candidate] = (),
 ) -> Result:
     """The best legal and fitting recipes at the subject's world size and global batch.
 
     `kind` is "tokens", "cost", "memory-headroom" or "minimal"; `min_headroom` the share of the device to leave free;
     `budget_s` ends the scan early (the certificate then has a gap). `front`: keep what is slower and needs less memory
-    too, up to `reach` times the seconds of the best. Needs a run, a device and a world size.
+    too, up to `reach` times the seconds of the best. `seeds` are recipes of the space that run, exactly scored (see
+    `sweep.climb`): the search starts from the best of them. Needs a run, a device and a world size.
     """
     one = Search(subject, accelerator, pins or Pins(), kind, min_headroom, reach)
+    one.start(seeds)
     one.front = front or kind != "tokens"
     return one.run(budget_s)
 
@@ -111,8 +114,16 @@ class Search:
         self.certificate = Certificate()
         self.certificate.always = (*always, *first)
         self.found: list[Found] = []
+        self.seeds: list[Candidate] = []
         self.front = True
         self.bounds = Bounds(self.evaluator, self.space, kind != "minimal")
+
+    def start(self, seeds: Sequence[Candidate]) -> None:
+        """Take recipes that run for known."""
+        self.seeds = [seed for seed in seeds if seed.changes]
+        for seed in self.seeds:
+            if self.objective.kind != "memory-headroom" or seed.iteration_s <= self.objective.own_s:
+                self.objective.found(self.objective.primary(seed.iteration_s, len(seed.changes), seed.peak_bytes))
 
     def _on(self, switches: list[dict[str, Any]], before: dict[str, Any]) -> dict[str, Any]:
         """Those of some switches that break no rule that the recipe keeps, on top of others."""

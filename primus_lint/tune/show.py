@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 WIDTH = 26
 ALTERNATIVES = 5
+SINGLES = 8
 
 
 def lines(data: dict[str, Any]) -> Iterator[str]:
@@ -53,6 +54,7 @@ def section_lines(path: str, section: dict[str, Any]) -> Iterator[str]:
         slower = after["iteration_s"] / best["iteration_s"] - 1
         yield f"  fewer changes than the very best, {slower:.2%} slower; that one: {changes_text(best['changes'])}"
     yield from certificate_lines(section["certificate"])
+    yield from single_lines(section["one_change"])
     yield from neighbour_lines(section)
     yield from front_lines(section)
     if section["alternatives"]:
@@ -125,6 +127,17 @@ def certificate_lines(certificate: dict[str, Any]) -> Iterator[str]:
     yield f"    removed by {removed or 'nothing'}"
     if certificate["always_on"]:
         yield f"    on in every candidate, as it never costs: {', '.join(certificate['always_on'])}"
+
+
+def single_lines(singles: list[dict[str, Any]]) -> Iterator[str]:
+    """What each change alone would do, the most useful ones."""
+    runs = [each for each in singles if each["why"] == ""]
+    if not singles:
+        return
+    yield f"  one change alone: {len(runs)} of {len(singles)} that were tried run; the fastest of them"
+    for each in runs[:SINGLES]:
+        gain = f"{each['gain']:+.1%}" if each["gain"] is not None else f"{each['iteration_s']:.2f} s a step"
+        yield f"    {changes_text(each['changes'])}: {gain}, {gib(each['peak_bytes'])}"
 
 
 def neighbour_lines(section: dict[str, Any]) -> Iterator[str]:

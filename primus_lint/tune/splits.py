@@ -172,3 +172,16 @@ def chunk_sizes(split: Split, run: Run) -> tuple[int, ...]:
         return tuple(sorted({count for row in counts for count in row}))
     except (LayoutError, TypeError, ValueError, ZeroDivisionError):
         return (max(int(ceil_div(layers, pp * vpp)), 1),)
+
+
+def virtual(keys: Split) -> int:
+    """Virtual stages of a split."""
+    layout = keys.get(LAYOUT)
+    if layout is None:
+        return int(keys.get(VPP) or 1)
+    from primus_lint.ir.layout import LayoutError, units_of
+
+    try:
+        return max(len(units_of(layout)) // int(keys[PP]), 1)
+    except LayoutError:
+        return 1

@@ -51,6 +51,9 @@ def test_json_holds_what_the_issue_asks_for(repo: Path, lint: Any) -> None:
     assert section["after"]["fits"] is True
     assert {each["why"] for each in section["neighbours"] if each["gain"] is None} != set()
     assert "neighbours that run are within 3%" in section["basin"]
+    alone = [each for each in section["one_change"] if not each["why"]]
+    assert alone and alone[0]["iteration_s"] >= section["best"]["iteration_s"] * (1 - 1e-9)
+    assert [each["gain"] for each in alone] == sorted((each["gain"] for each in alone), reverse=True)
     front = section["front"]
     assert all(a["peak_bytes"] > b["peak_bytes"] for a, b in itertools.pairwise(front)) and front
     best = section["best"]["iteration_s"]
@@ -72,6 +75,7 @@ def test_text_goes_to_the_right_places_and_write_writes(repo: Path, lint: Any) -
         "memory by pipeline rank",
         "none of the space is better",
         "one step away",
+        "one change alone",
     ):
         assert words in shown.stderr, words
     written = lint("tune", *NARROW, "--write", SLOW)
