@@ -126,11 +126,14 @@ def _run(shell: Shell, program: Program) -> int | None:
 
 
 def _words(command: list[Field]) -> list[Field]:
-    """The fields of a command; one that holds a whole command line (of a launcher unknown here) is taken apart."""
+    """The fields of a command; one that holds a whole command line (of a launcher unknown here) is taken apart. Behind
+    one that hangs on an undecided condition stand the flags of a run where that does not hold."""
     found: list[Field] = []
     for field in command:
         inner = not field.text.startswith("-") and sum(f" {mark}" in field.text for mark in MARKS) >= 2
         found.extend(split_field(field) if inner else [field])
+        if field.way:
+            found.extend(split_field(field_of(field.way, field.at)))
     return found
 
 
@@ -189,7 +192,7 @@ def _given(source: SourceText, words: list[Field], version: str | None) -> tuple
             elif flag is not None and isinstance(flag.nargs, int):
                 most = flag.nargs
             while index < len(words) and len(values) < most and not words[index].text.startswith("--"):
-                if (words[index].unset or words[index].maybe) and (flag is None or values):
+                if (words[index].unset or words[index].way is not None) and (flag is None or values):
                     break  # flags that are missing, not a value
                 values.append(words[index])
                 index += 1
@@ -248,8 +251,8 @@ def _strays(source: SourceText, stray: list[Field], missing: list[str]) -> Itera
                 yield _problem(source, "unset-variable", message, field, True)
             else:
                 yield _problem(source, "unset-variable-as-empty", message, field, False)
-        elif field.maybe:
-            message = f"{field.text} is there or not, by {field.unknown}: read as a run without it"
+        elif field.way is not None:
+            message = f"{field.text} hangs on {field.unknown}: read as a run where that does not hold"
             yield _problem(source, "unset-variable-as-empty", message, field, False)
         elif field.unknown is not None:
             message = f"{field.text} cannot be resolved without running the script ({field.unknown}): what it adds is not known"

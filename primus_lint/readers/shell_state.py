@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.readers.shell_compute import Unknown, compute
 from primus_lint.readers.shell_expand import Expander
 from primus_lint.readers.shell_lexer import Lexer, behind
-from primus_lint.readers.shell_text import Segment, Text, Unit, capped, field_of, plain, waits_for
+from primus_lint.readers.shell_text import Segment, Text, Unit, capped, field_of, joined, plain, waits_for
 from primus_lint.readers.shell_tree import assigned
 
 if TYPE_CHECKING:
@@ -203,20 +203,14 @@ class State(Expander):
                 variables[name] = (Segment(self.env[name], -1, name),)
             else:
                 head = _common(a or (), b or ())
-                maybe = any(not plain(text or ())[len(plain(head)) :].strip() for text in (a, b))
-                variables[name] = (*head, Segment(f"${name}", -1, name, reason, maybe=maybe))
+                way = Unit(b or ()).cut(len(plain(head)), len(plain(b or ()))) if waits_for(b or ()) is None else None
+                variables[name] = (*head, Segment(f"${name}", -1, name, reason, way=way))
         arrays: dict[str, dict[str, Text]] = {}
         for name in dict.fromkeys((*one[1], *two[1])):
             c, d = one[1].get(name, {}), two[1].get(name, {})
             arrays[name] = c
             if list(c) != list(d) or not all(_same(c[key], d[key]) for key in c):
-                arrays[name] = {}
-                for key, other in zip(c, d, strict=False):
-                    if key != other or not _same(c[key], d[key]):
-                        break
-                    arrays[name][key] = c[key]
-                maybe = len(arrays[name]) == min(len(c), len(d))
-                arrays[name][str(len(arrays[name]))] = (Segment(f"${{{name}[@]}}", -1, name, reason, maybe=maybe),)
+                arrays[name] = _either_items(name, c, d, reason)
         merged[0], merged[1] = variables, arrays
         merged[4], merged[5] = {**two[4], **one[4]}, {**two[5], **one[5]}
         return tuple(merged)
@@ -241,6 +235,22 @@ def _reason(why: str | None, unit: Unit | None, start: int) -> str:
     line = re.split(r"\n|;\s*then\b|\bin\b\s*\n", unit.text[start : start + 120], maxsplit=1)[0].strip().rstrip(";")
     shown = f"the condition {line}" if line else "a condition"
     return shown if why is None or why in line else f"{shown} ({why})"
+
+
+def _either_items(name: str, c: dict[str, Text], d: dict[str, Text], reason: str) -> dict[str, Text]:
+    """An array that is `c` or `d`: the items that both begin with, and one for the rest, which is that of `d` where the
+    condition does not hold. A flag stays with its value."""
+    ones, others = list(c.items()), list(d.items())
+    shared = 0
+    for (key, one), (other_key, other) in zip(ones, others, strict=False):
+        if key != other_key or not _same(one, other):
+            if shared and plain(ones[shared - 1][1])[:2] == "--" and "--" not in (plain(one)[:2], plain(other)[:2]):
+                shared -= 1
+            break
+        shared += 1
+    rest = joined([text for _, text in others[shared:]])
+    way = rest if waits_for(rest) is None else None
+    return {**dict(ones[:shared]), str(shared): (Segment(f"${{{name}[@]}}", -1, name, reason, way=way),)}
 
 
 def _same(a: Text, b: Text) -> bool:

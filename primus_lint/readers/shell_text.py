@@ -17,14 +17,15 @@ MAX_CHARS = 1 << 19
 class Segment(NamedTuple):
     """A run of text. `start` is its place in the script (-1: computed or from outside), `variable` the variable that
     it came through. `why` names what the value waits for (a variable, a command); None: the text is sure. `unset`: a
-    variable without value, where a shell puts nothing. `maybe`: a known text that an undecided condition adds or not."""
+    variable without value, where a shell puts nothing. `way`: of a text that hangs on an undecided condition, what it is
+    where the condition does not hold."""
 
     text: str
     start: int
     variable: str | None = None
     why: str | None = None
     unset: bool = False
-    maybe: bool = False
+    way: tuple[Segment, ...] | None = None
 
 
 Text = tuple[Segment, ...]
@@ -32,7 +33,8 @@ Text = tuple[Segment, ...]
 
 class Field(NamedTuple):
     """A word of a command after expansion. `start`..`end` is its place when it is one run of the script, else -1;
-    `at` is a place to point at; `unknown` names what a part of it waits for."""
+    `at` is a place to point at; `unknown` names what a part of it waits for. `way`: flags (or nothing) that stand for it
+    where an undecided condition does not hold."""
 
     text: str
     start: int
@@ -41,7 +43,7 @@ class Field(NamedTuple):
     variable: str | None = None
     unknown: str | None = None
     unset: bool = False
-    maybe: bool = False
+    way: Text | None = None
 
 
 class Unit:
@@ -125,7 +127,17 @@ def field_of(text: Text, at: int) -> Field:
             end = segment.start + len(segment.text)
     if open_part is None:
         return Field(plain(text), start, end, at, variable)
-    return Field(plain(text), start, end, at, variable, open_part.why, open_part.unset, open_part.maybe)
+    return Field(plain(text), start, end, at, variable, open_part.why, open_part.unset, _flags(text, open_part))
+
+
+def _flags(text: Text, part: Segment) -> Text | None:
+    """The other way of a word that is nothing else, where it is flags or nothing."""
+    way = part.way
+    return (
+        way
+        if way is not None and len(text) == 1 and (not plain(way).strip() or plain(way).lstrip()[:2] == "--")
+        else None
+    )
 
 
 def split_field(field: Field) -> list[Field]:
@@ -135,6 +147,5 @@ def split_field(field: Field) -> list[Field]:
         place = (field.start + match.start(), field.start + match.end()) if field.start >= 0 else (-1, -1)
         at = place[0] if place[0] >= 0 else field.at
         unknown = field.unknown if field.unknown and ("$" in match.group() or "`" in match.group()) else None
-        unset, maybe = field.unset and unknown is not None, field.maybe and unknown is not None
-        found.append(Field(match.group(), *place, at, field.variable, unknown, unset, maybe))
+        found.append(Field(match.group(), *place, at, field.variable, unknown, field.unset and unknown is not None))
     return found

@@ -399,13 +399,28 @@ def test_a_launcher_that_is_a_script_and_tries_again() -> None:
     assert [value.value for value in document.top_level.values()] == [2, 4]
 
 
-def test_flags_that_are_there_or_not() -> None:
-    text = f'LOAD=(); if [ -f last ]; then LOAD=(--load x); fi\ntorchrun pretrain_gpt.py {CORE}--data-path a "${{LOAD[@]}}" --bf16\n'
-    [problem] = parse(text).problems
-    assert problem.code == "unset-variable-as-empty" and "${LOAD[@]} is there or not" in problem.message
-    assert parse(text).sections[0].get("data_path") == ["a"]
-    either = text.replace("LOAD=()", "LOAD=(--seed 3)").replace("--data-path a ", "")
-    assert [problem.code for problem in parse(either).problems] == ["unset-variable"]
+def test_flags_that_hang_on_a_file() -> None:
+    text = f'LOAD=(--load first --no-load-rng); if [ -f last ]; then LOAD=(--load last); fi\ntorchrun pretrain_gpt.py {CORE}--data-path a "${{LOAD[@]}}" --bf16\n'
+    document = parse(text)
+    [problem] = document.problems
+    assert (
+        problem.code == "unset-variable-as-empty" and "${LOAD[@]} hangs on the condition [ -f last ]" in problem.message
+    )
+    [section] = document.sections
+    assert (section.get("data_path"), section.get("load"), section.get("no_load_rng")) == (["a"], "first", True)
+    assert section.values["load"].origin.line == 1
+    empty = parse(
+        text.replace("LOAD=(--load first --no-load-rng)", 'LOAD=""')
+        .replace("=(--load last)", '="--load last"')
+        .replace("{LOAD[@]}", "LOAD")
+    )
+    assert [problem.code for problem in empty.problems] == ["unset-variable-as-empty"] and empty.sections[0].get(
+        "load"
+    ) is None
+    number = parse(
+        f"TP=2; if nvidia-smi; then TP=4; fi\ntorchrun pretrain_gpt.py {CORE}--tensor-model-parallel-size $TP\n"
+    )
+    assert [problem.code for problem in number.problems] == ["unset-variable"]  # no side is more likely
 
 
 def test_a_loop_that_may_end_early() -> None:
