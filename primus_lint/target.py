@@ -93,8 +93,8 @@ def canonical_gpu(name: str) -> str:
 
 
 def _launched(document: ResolvedDocument) -> dict[str, object]:
-    """What the file's own `torchrun` is told about nodes and GPUs per node."""
-    found = {name: document.top_level.get(f"launcher.{name}") for name in ("nodes", "gpus_per_node")}
+    """What the file's own launcher is told about nodes, GPUs per node and processes."""
+    found = {name: document.top_level.get(f"launcher.{name}") for name in ("nodes", "gpus_per_node", "world_size")}
     return {name: value.value for name, value in found.items() if value is not None and value.value > 0}
 
 

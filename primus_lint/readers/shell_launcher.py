@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
 _OPTIONS = {
     "--nnodes": "nodes", "--nproc_per_node": "gpus_per_node", "--nproc-per-node": "gpus_per_node",
     "--nproc": "gpus_per_node", "--num_nodes": "nodes", "--num_gpus": "gpus_per_node",
+}  # fmt: skip
+_TORCH = ("torchrun", "torch.distributed.run", "torch.distributed.launch")  # one process a GPU, on one node unless told
+_MPI = ("mpirun", "mpiexec", "orterun", "mpiexec.hydra")
+# Of launchers that start every process themselves; with torchrun behind them they start one a node.
+_MPI_OPTIONS = {
+    "-np": "world_size", "--np": "world_size", "-n": "world_size", "--n": "world_size", "-npernode": "gpus_per_node",
+    "--npernode": "gpus_per_node", "-N": "gpus_per_node", "-ppn": "gpus_per_node", "--ppn": "gpus_per_node",
+}  # fmt: skip
+_SRUN_OPTIONS = {
+    "-n": "world_size", "--ntasks": "world_size", "--ntasks-per-node": "gpus_per_node", "-N": "nodes", "--nodes": "nodes",
+    "--gpus-per-node": "gpus_per_node",
 }  # fmt: skip
 _SBATCH = re.compile(r"^#SBATCH[ \t]+(--?[A-Za-z-]+)(?:[ \t]*=[ \t]*|[ \t]+)?([^\s#]*)", re.MULTILINE)
 
@@ -59,21 +71,40 @@ def _number(text: str) -> int | None:
 def launcher(
     source: SourceText, command: list[Field], behind: int, header: Header, origin_of: Callable[..., Origin]
 ) -> dict[str, Value]:
-    """`launcher.nodes` and `launcher.gpus_per_node`: what the command says before the training script (whose words begin
-    at `behind`), else the header of the batch script."""
+    """`launcher.nodes`, `launcher.gpus_per_node` and `launcher.world_size`: what the command says before the training
+    script (whose words begin at `behind`), else the header of the batch script."""
+    words = command[:behind]
+    names = [os.path.basename(field.text) for field in words]
+    torch = next((field for field in words if os.path.basename(field.text) in _TORCH), None)
+    tables = [_OPTIONS]
+    if any(name in _MPI for name in names) and torch is None:
+        tables.append(_MPI_OPTIONS)
+    elif "srun" in names:
+        one_a_node = {name: what for name, what in _SRUN_OPTIONS.items() if what == "nodes"}
+        tables.append(_SRUN_OPTIONS if torch is None else one_a_node)
     found: dict[str, Value] = {}
-    for index, field in enumerate(command[:behind]):
-        name, equals, text = field.text.partition("=")
-        if name in _OPTIONS and (equals or index + 1 < len(command)):
+    told = set()
+    for table in tables:
+        for index, field in enumerate(words):
+            name, equals, text = field.text.partition("=")
+            if name not in table or not (equals or index + 1 < len(command)):
+                continue
+            what = table[name]
+            told.add(what)
             value = field if equals else command[index + 1]
-            text = text if equals else value.text
-            if _number(text) is not None:
-                path = ("launcher", _OPTIONS[name])
-                origin = origin_of(source, field, value, "experiment", path)._replace(value=int(text))
-                found[".".join(path)] = Value(int(text), (origin,))
-    for name, number in (("nodes", header.nodes), ("gpus_per_node", header.gpus_per_node)):
+            number = _number(text if equals else value.text)
+            if number is not None and (table is _OPTIONS or f"launcher.{what}" not in found):
+                path = ("launcher", what)
+                origin = origin_of(source, field, value, "experiment", path)._replace(value=number)
+                found[".".join(path)] = Value(number, (origin,))
+    alone = 1 if torch is not None and "nodes" not in told else None  # torchrun's default
+    for name, count, at in (
+        ("nodes", header.nodes, command[0]),
+        ("gpus_per_node", header.gpus_per_node, command[0]),
+        ("nodes", alone, torch or command[0]),
+    ):
         path = ("launcher", name)
-        if number is not None and ".".join(path) not in found:
-            origin = origin_of(source, command[0], None, "experiment", path)._replace(value=number)
-            found[".".join(path)] = Value(number, (origin,))
+        if count is not None and ".".join(path) not in found:
+            origin = origin_of(source, at, None, "experiment", path)._replace(value=count)
+            found[".".join(path)] = Value(count, (origin,))
     return found

@@ -224,7 +224,7 @@ def test_arithmetic_that_is_not_followed(text: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "given", "world"),
     [("--nnodes 4 --nproc_per_node 8", {}, 32), ("--nnodes=2 --nproc-per-node=4", {}, 8), ("--nnodes 4", {}, 32),
-     ("--nproc_per_node 8", {}, None), ("--nnodes 1:4 --nproc_per_node 8", {}, None),
+     ("--nproc_per_node 8", {}, 8), ("--nnodes 1:4 --nproc_per_node 8", {}, None),
      ("--nnodes 4 --nproc_per_node 8", {"nodes": 16}, 128), ("--nnodes ${NNODES:-3} --nproc_per_node gpu", {}, 24)],
 )  # fmt: skip
 def test_the_launch_command_is_a_target_that_the_command_line_hides(
@@ -362,6 +362,24 @@ def test_the_batch_header_is_a_launcher() -> None:
         "launcher.nodes": 4,
         "launcher.gpus_per_node": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("launcher", "world", "per_node"),
+    [
+        ("torchrun --nproc_per_node 4", 4, 4),  # --nnodes is 1 unless told
+        ("python -m torch.distributed.launch --nproc_per_node=4", 4, 4),
+        ("torchrun --nproc_per_node 4 --nnodes $NNODES", None, 4),
+        ("mpirun -np 32 --npernode 4 -x A=1 python", 32, 4),
+        ("srun -n 16 --ntasks-per-node=4 python -u", 16, 4),
+        ("srun -N 2 -n 2 torchrun --nproc_per_node 4", 8, 4),
+        ("mpirun -np 2 torchrun --nnodes 2 --nproc_per_node 4", 8, 4),
+    ],
+)  # fmt: skip
+def test_how_many_processes_a_launcher_starts(launcher: str, world: int | None, per_node: int) -> None:
+    document = parse(f"{launcher} x.py {CORE}-n 3\n")
+    target, _ = resolve_target("run.sh", document.source, None, gpu="h100", document=document)
+    assert (target.world_size, target.gpus_per_node) == (world, per_node)
 
 
 def test_a_file_that_is_not_here(tmp_path: Any) -> None:
