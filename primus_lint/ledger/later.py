@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum
 from primus_lint.ledger import checkpoint, evaluation, transients
-from primus_lint.ledger.muon import layer_wise
+from primus_lint.ledger.muon import MUON, layer_wise, working_bytes
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk
@@ -26,7 +26,8 @@ def moments(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage, owned: Any) -
     zeros = sizes.run.args.get("log_num_zeros_in_grad")
     if sizes.scalar or zeros:
         out[GRADIENT_NORM] = _largest(stage) if zeros else 0
-    out[STEP] = transients.optimizer_step_bytes(sizes, owned)
+    muon = sizes.run.optimizer.name in MUON
+    out[STEP] = working_bytes(sizes, stage) if muon else transients.optimizer_step_bytes(sizes, owned)
     if layer_wise(sizes):
         out[GATHER] = gather_bytes(sizes, stage)
     elif sizes.scalar and sizes.run.optimizer.sharding == "distributed":
