@@ -1,7 +1,7 @@
 """Evaluation: the forward pass of a micro-batch without gradients, while all states stand.
 
-Source: Megatron-LM `evaluate` (the micro-batch of training, `forward_only`, no_grad); Megatron-Core's schedules keep no
-inputs for a backward then. Nothing outlives its use but the residual.
+Source: Megatron-LM `evaluate` (the micro-batch of training, or `eval_micro_batch_size`; `forward_only`, no_grad);
+Megatron-Core's schedules keep no inputs for a backward then. Nothing outlives its use but the residual.
 """
 
 from __future__ import annotations
@@ -41,6 +41,5 @@ def forward_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
         width = S * (sizes.f // sizes.tp) * act
         most = maximum(most, residual + normed + width * (sizes.fc1 + 1))
     if any(chunk.loss for chunk in chunks):
-        logits = S * (sizes.V // sizes.tp)
-        most = maximum(most, normed + logits * act + head.logits_transient_bytes(sizes))
-    return most
+        most = maximum(most, normed + head.logits_bytes(sizes))
+    return most * (run.args.get("eval_micro_batch_size") or sizes.mbs) // sizes.mbs

@@ -98,7 +98,8 @@ def mtp(sizes: Sizes, kind: Kind, checkpointed: bool) -> Tensors:
 
 
 def logits_transient_bytes(sizes: Sizes) -> Any:
-    """What coexists with the kept loss tensors at the loss: bf16 logits going in, or their bf16 gradient coming out.
+    """What coexists with the kept loss tensors at the loss: bf16 logits going in, or their bf16 gradient coming out (logits
+    in fp32 are worked on in place).
 
     `native` makes exp(logits) beside the fp32 copy, so both and the bf16 logits coexist; the chunked head works on
     4,096 tokens at a time.
@@ -109,4 +110,12 @@ def logits_transient_bytes(sizes: Sizes) -> Any:
         return 4096 * per_token * (sizes.act + 4)
     if fusion == "te":
         return 0 * sizes.S
-    return sizes.S * per_token * (sizes.act + 4 if fusion == "native" else sizes.act)
+    source = 0 if sizes.act == 4 else sizes.act
+    return sizes.S * per_token * (source + 4 if fusion == "native" else source)
+
+
+def logits_bytes(sizes: Sizes) -> Any:
+    """The most that there is of logits, their copies and gradients at the loss, once for the model."""
+    fusion = sizes.run.kernels.cross_entropy_fusion
+    kept = {"te": sizes.act, "linear": 0}.get(fusion or "", 4)
+    return sizes.S * (sizes.V // sizes.tp) * kept + logits_transient_bytes(sizes)

@@ -73,10 +73,20 @@ def test_evaluation_needs_less_than_training() -> None:
     """The loss: gathered hidden states, bf16 logits, and (unfused) their fp32 copy with its bf16 source."""
     args = {**LLAMA, "eval_iters": 10, "eval_interval": 100}
     found = above(args, "evaluation")
-    assert found == S * H * 2 + S * VOCAB * (2 + 2)
+    assert found == S * H * 2 + S * VOCAB * (2 + 4)
     rank = account(args, 8).ranks[0]
     assert rank.moments["evaluation"] < rank.peak_allocated_bytes
     assert "evaluation" not in account({**args, "eval_iters": 0}, 8).ranks[0].moments
+
+
+def test_a_larger_micro_batch_of_evaluation_can_be_the_peak() -> None:
+    args = {
+        **LLAMA, "eval_iters": 10, "eval_interval": 100, "eval_micro_batch_size": 16, "recompute_granularity": "full",
+        "recompute_method": "uniform", "recompute_num_layers": 1,
+    }  # fmt: skip
+    rank = account(args, 8, version="d98e8a64").ranks[0]
+    assert rank.peak_moment == "evaluation"
+    assert above(args, "evaluation", version="d98e8a64") == 16 * (S * H * 2 + S * VOCAB * (2 + 4))
 
 
 def test_layer_wise_muon_gathers_all_parameters() -> None:
