@@ -193,13 +193,21 @@ def section_data(
         for each in front(subject, found, unrelated_errors(subject))
     ]
     data["alternatives"] = [
-        {**point(own, each), "against_winner": against(given, winner, each)}
+        {**point(own, each), "against_winner": against(given, winner, each), "told_apart": differ(each, winner)}
         for each in found.best
         if each.changes != winner.changes and each.iteration_s <= found.best[0].iteration_s * CLOSE_BY
     ]
     if what_if_unsafe and not how.unsafe:
         data["unsafe"] = unsafe_potential(subject, winner, found, how)
     return data
+
+
+def differ(one: Candidate, other: Candidate) -> bool:
+    """Whether the projection can tell which of two recipes is faster."""
+    from primus_lint.tune.ties import told_apart
+
+    slower, faster = sorted((one, other), key=lambda each: -each.iteration_s)
+    return told_apart(slower.projection, faster.projection)
 
 
 def single_data(single: Single) -> dict[str, Any]:

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from primus_lint.pipeline import Subject
-    from primus_lint.projection import Projection
     from primus_lint.tune.rescore import Candidate
     from primus_lint.tune.search import Result
     from primus_lint.tune.sweep import Single
@@ -197,22 +196,10 @@ def worth_it(subject: Subject, candidate: Candidate, how: Rules) -> bool:
     if how.objective == "memory-headroom":
         before = int(subject.ledger.worst_rank.device_high_bytes)
         return before - candidate.peak_bytes > how.min_gain * before
+    from primus_lint.tune.ties import band_s
+
     saved_s = float(now.iteration_s) - candidate.iteration_s
     return saved_s > max(how.min_gain * candidate.iteration_s, band_s(now, candidate.projection))
-
-
-def band_s(before: Projection, after: Projection) -> float:
-    """By how much the seconds that a change saves may be overestimated.
-
-    The errors of one class of operations (products, attention, each kind of communication) come from the same rates in
-    both recipes, so they cancel but for the difference of its spreads; a class cannot have cost more than it was given.
-    Classes are independent: their differences add in quadrature, as in `projection.cost`.
-    """
-    squares = 0.0
-    for kind in {*before.spreads_s, *after.spreads_s}:
-        apart = float(before.spreads_s.get(kind, 0.0)) - float(after.spreads_s.get(kind, 0.0))
-        squares += min(abs(apart), float(before.breakdown_s.get(kind, 0.0)) if apart > 0 else float("inf")) ** 2
-    return float(squares**0.5)
 
 
 def same_score(subject: Subject, candidate: Candidate) -> bool:

@@ -58,7 +58,8 @@ def section_lines(path: str, section: dict[str, Any]) -> Iterator[str]:
     yield from neighbour_lines(section)
     yield from front_lines(section)
     if section["alternatives"]:
-        yield "  alternatives within 2 %, against the winner"
+        near = sum(not each["told_apart"] for each in section["alternatives"])
+        yield f"  alternatives within 2 %, against the winner; {near} too near for the projection to tell which is faster (~)"
         yield from point_lines(section["alternatives"][:ALTERNATIVES])
     if section["unsafe"] is not None:
         yield from unsafe_lines(section["unsafe"])
@@ -164,6 +165,7 @@ def front_lines(section: dict[str, Any]) -> Iterator[str]:
 def point_lines(points: list[dict[str, Any]]) -> Iterator[str]:
     for each in points:
         other = changes_text(each["against_winner"]) if each["against_winner"] else "the winner"
+        other = f"~ {other}" if each.get("told_apart") is False else other
         yield f"    {each['tokens_per_s_per_gpu']:>9,.0f} tokens/s/GPU {gib(each['peak_bytes']):>10}  {other}"
 
 

@@ -30,6 +30,7 @@ from primus_lint.tune.keys import (
     TP_OVERLAP,
 )
 from primus_lint.tune.rescore import Candidate, name_of, rescore
+from primus_lint.tune.ties import model_parallel, told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,7 +70,8 @@ def price(candidate: Candidate) -> float:
 
 def simplify(subject: Subject, result: Result, excused: frozenset[str]) -> Candidate:
     """The recipe that a person would rather write than the very best: of those that are slower by AT_MOST at most, the
-    one whose changed keys all earn their place. The best ones of several splits are stripped of what does not."""
+    one whose changed keys all earn their place. The best ones of several splits are stripped of what does not; of those
+    that the projection cannot tell apart then, the one with the fewest changes, and with the fewest GPUs a replica."""
     known: dict[str, Candidate | None] = {each.name: each for each in result.best}
 
     def score(changes: dict[str, Any]) -> Candidate | None:
@@ -80,10 +82,15 @@ def simplify(subject: Subject, result: Result, excused: frozenset[str]) -> Candi
 
     limit = result.best[0].iteration_s * (1 + AT_MOST)
     starts = [result.best[0], *(each for each in map(score, plain(result, limit)) if each is not None)]
-    return min(
-        (_stripped(each, score, limit) for each in starts if each.iteration_s <= limit),
-        key=lambda each: (price(each), each.name),
-    )
+    stripped = [_stripped(each, score, limit) for each in starts if each.iteration_s <= limit]
+    best = min(stripped, key=lambda each: (price(each), each.name))
+    given = result.space.given
+
+    def plainness(each: Candidate) -> tuple[int, int, float, str]:
+        then = {**given, **each.changes}
+        return effort(each.changes), model_parallel(then[TP], then[PP], then[CP]), each.iteration_s, each.name
+
+    return min((each for each in stripped if not told_apart(each.projection, best.projection)), key=plainness)
 
 
 def plain(result: Result, limit_s: float) -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """How good the tool's choice is among measured configurations of one training (`choice FILE.csv...`).
 
 A group holds runs of one source that share model, GPUs, sequence, global batch and precision, and differ in how they are
-laid out; repeats are averaged, and a crash or an out-of-memory counts as no speed. The pick is the configuration with the
-highest projected tokens/s of those that the ledger does not call out of memory. Beside it the first feasible one: the
+laid out; repeats are averaged, and a crash or an out-of-memory counts as no speed. The pick is, of those that the ledger does
+not call out of memory, the one with the highest projected tokens/s, or of those that the projection cannot tell from it
+(`tune.ties`) the one with the fewest GPUs a replica. Beside it the first feasible one: the
 smallest TP x PP that the same ledger lets pass, with the largest micro-batch. Regret: the share of the measured best
 tokens/s that a choice gives away.
 """
@@ -16,12 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from primus_lint.ledger import ledger
 from primus_lint.projection import project, why_not
 from primus_lint.readers.batch import RequestError
+from primus_lint.tune.ties import model_parallel, told_apart
 
 from .ground_truth import _node, recipe
 from .ground_truth_rows import build
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from primus_lint.projection import Projection
 
 AT_LEAST = 4  # configurations of a group
 LAID_OUT = ("mbs", "tp", "pp", "vpp", "cp", "ep", "etp", "dp_shard", "seq_parallel", "recompute", "dist_opt", "other")
@@ -31,8 +35,9 @@ class Configuration(NamedTuple):
     """One layout of a training. `measured`: tokens/s/GPU of its runs (0: it crashed)."""
 
     measured: float
-    projected: float
+    projection: Projection
     fits: bool | None
+    gpus: int  # that hold one replica
     size: tuple[int, int, int]  # TP x PP, TP, minus the micro-batch: what the first feasible one is ordered by
 
 
@@ -76,7 +81,8 @@ def configuration(raws: list[dict[str, str]]) -> Configuration | None:
     fits = account.fits(found.visible_hbm_bytes) if account else None
     parallel = lowered.parallel
     size = parallel.tp * parallel.pp, parallel.tp, -lowered.batch.micro_batch_size
-    return Configuration(mean(known), float(projection.tokens_per_s_per_gpu), fits, size)
+    gpus = model_parallel(parallel.tp, parallel.pp, parallel.cp)
+    return Configuration(mean(known), projection, fits, gpus, size)
 
 
 def _measured(raw: dict[str, str]) -> float | None:
@@ -94,7 +100,7 @@ def summary(groups: list[list[Configuration]]) -> dict[str, Any]:
     ours, first = [], []
     for found in groups:
         feasible = [each for each in found if each.fits is not False] or found
-        ours.append(_ranked(found, max(feasible, key=lambda each: each.projected)))
+        ours.append(_ranked(found, picked(feasible)))
         first.append(_ranked(found, min(feasible, key=lambda each: each.size)))
     return {
         "groups": len(groups),
@@ -102,6 +108,19 @@ def summary(groups: list[list[Configuration]]) -> dict[str, Any]:
         "pick": _figures(ours),
         "first_feasible": _figures(first),
     }
+
+
+def picked(feasible: list[Configuration]) -> Configuration:
+    """The fastest by projection, or what cannot be told from it and needs fewer GPUs a replica."""
+    fastest = max(feasible, key=lambda each: float(each.projection.tokens_per_s_per_gpu))
+    work = [each for each in feasible if tokens(each) == tokens(fastest)]
+    tied = [each for each in work if not told_apart(each.projection, fastest.projection)]
+    return min(tied, key=lambda each: (each.gpus, float(each.projection.iteration_s)))
+
+
+def tokens(each: Configuration) -> int:
+    """Tokens of a step and GPU: steps of the same work can be compared."""
+    return round(float(each.projection.tokens_per_s_per_gpu) * float(each.projection.iteration_s))
 
 
 def _ranked(found: list[Configuration], choice: Configuration) -> tuple[int, float]:
