@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import ceil_div, maximum, round_up, where
-from primus_lint.ledger import blocks
+from primus_lint.ledger import blocks, transients
 
 if TYPE_CHECKING:
     from primus_lint.ledger.optimizer import StateBytes
@@ -46,7 +46,7 @@ def replay_shift_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool
     if not sizes.scalar or expandable(sizes):
         return 0
     moments = tuple(width for width in (state.exp_avg, state.exp_avg_sq) if width)
-    found = blocks.replayed(sizes, stage, state.main, moments, last)
+    found = blocks.replayed(sizes, stage, state.main, moments, last, transients.main_gradient_bytes(sizes, 1))
     return 0 if found is None else found - slack
 
 

@@ -105,10 +105,11 @@ class Pool:
 
 
 def waste_bytes(
-    weights: list[int], stores: list[int], owned: list[int], freed: bool, main: int, moments: tuple[int, ...]
-) -> int:
-    """Bytes beyond the tensors: `weights` and `stores` (buffers) in bytes, `owned` in elements, with `main` and
-    `moments` bytes each; `freed`: the weights' own storage goes once the buffers are there."""
+    weights: list[int], stores: list[int], owned: list[int], freed: bool, main: int, moments: tuple[int, ...],
+    gradients: int = 0,
+) -> int:  # fmt: skip
+    """Bytes beyond the tensors: `weights` and `stores` (buffers) in bytes, `owned` in elements, with `main`, `moments` and
+    `gradients` (of the main parameters) bytes each; `freed`: the weights' own storage goes once the buffers are there."""
     pool = Pool()
     held = [(pool.take(size), size) for size in weights]
     for size in stores:
@@ -121,26 +122,33 @@ def waste_bytes(
             clone = pool.take(numel * 2)
             pool.take(numel * main)
             pool.give(clone, numel * 2)
+    if gradients:
+        for numel in owned:
+            pool.take(numel * gradients)
     for numel in owned:
         for width in moments:
             pool.take(numel * width)
     return pool.waste
 
 
-def replayed(sizes: Sizes, stage: Stage, main: int, moments: tuple[int, ...], last: bool) -> int | None:
+def replayed(
+    sizes: Sizes, stage: Stage, main: int, moments: tuple[int, ...], last: bool, gradients: int = 0
+) -> int | None:
     """`waste_bytes` of a rank; None when it has too many tensors, or its states are split otherwise."""
     optimizer = sizes.run.optimizer
     if optimizer.sharding not in ("none", "distributed") or optimizer.cpu_offload or not sizes.scalar:
         return None
     segments = tuple(tuple(chunk) for chunk in stage.segments)
     stores = tuple(grid.buffers for grid in stage.grids)
-    return _replayed(segments, stores, sizes.e, sizes.grad, optimizer.sharding == "distributed", main, moments, last)
+    return _replayed(
+        segments, stores, sizes.e, sizes.grad, optimizer.sharding == "distributed", main, moments, last, gradients
+    )
 
 
 @lru_cache(maxsize=256)
 def _replayed(
     segments: tuple[tuple[Segment, ...], ...], grids: tuple[tuple[Buffer, ...], ...], weight: int, gradient: int,
-    sharded: bool, main: int, moments: tuple[int, ...], last: bool,
+    sharded: bool, main: int, moments: tuple[int, ...], last: bool, gradients: int,
 ) -> int | None:  # fmt: skip
     """Equal stages are replayed once."""
     everything = [segment for chunk in segments for segment in chunk]
@@ -165,4 +173,4 @@ def _replayed(
         if not sharded:
             owned += [param.numel for param in params if param.expert is expert]
     weights = [param.numel * weight for param in params]
-    return waste_bytes(weights, stores, owned, sharded, main, moments)
+    return waste_bytes(weights, stores, owned, sharded, main, moments, gradients)

@@ -32,6 +32,7 @@ ROPE_CACHE = 32  # tables that the cache of Megatron-Core's rotary embeddings re
 YARN_POSITIONS = 4096  # Megatron-Core's `original_max_position_embeddings`
 BLOCK = 512  # the allocator's smallest block
 SMALL_BYTES = 7 * BLOCK  # step counters, loss scale, RNG seeds: small tensors, one 512-byte block each
+SCALER_BYTES = 4 * BLOCK  # of fp16 besides: Megatron's dynamic loss scale, its limits and factors, the overflow flag
 
 
 def older_te(run: Run, version: int) -> bool:
@@ -251,5 +252,6 @@ def persistent(sizes: Sizes, chunks: tuple[Chunk, ...], segments: list[list[Segm
     out["dummy weight gradients"] = (dummy_gradient_bytes(sizes, segments), "one per distinct weight shape")
     out["HipKittens workspace"] = (mx_workspace_bytes(sizes, chunks), "grown to the largest MXFP8 product")
     out["FP8 weight copies"] = (weight_copies.kept_bytes(sizes, chunks), "FP8 copies of the GEMM weights")
-    out["small tensors"] = (SMALL_BYTES, "counters, scales, seeds")
+    scaler = SCALER_BYTES if sizes.run.precision.params_dtype == "fp16" else 0
+    out["small tensors"] = (SMALL_BYTES + scaler, "counters, scales, seeds")
     return {name: value for name, value in out.items() if not (isinstance(value[0], int) and value[0] == 0)}

@@ -50,6 +50,13 @@ def test_main_parameters_are_made_by_way_of_a_clone() -> None:
     assert waste_bytes([], [], [numel] * 2, False, 4, (4, 4)) == 0
 
 
+def test_gradients_of_main_parameters_come_before_the_moments() -> None:
+    """Segments of their own for main parameter, gradient and moments. 12 MiB each fill theirs; 19.25 MiB leave three
+    quarters of a MiB in each of four segments of 20."""
+    assert waste_bytes([], [], [3 * MIB], False, 4, (4, 4), 4) == 0
+    assert waste_bytes([], [], [77 * MIB // 16], False, 4, (4, 4), 4) == 4 * 3 * MIB // 4
+
+
 RUNS = [  # case, run, what it shows
     ("gpt/gpt3_mcore_te_tp1_pp1_dist_optimizer_fim_dataset", "dev_dgx_h100"),
     ("gpt/gpt3_mcore_te_tp1_pp4_vp1", "lts_dgx_a100"),  # expandable segments

@@ -169,3 +169,9 @@ def test_latent_attention_has_a_rotary_table_in_every_layer() -> None:
     }
     assert items(args, 8, 1)["rope table"] == 2 * (4096 * 64 * 4 + 2 * 4096 * 64 * 2)
     assert items({**args, "rope_type": "rope"}, 8, 1)["rope table"] == 2 * 4096 * 64 * 4
+
+
+def test_fp16_has_a_loss_scaler() -> None:
+    """Scale, smallest scale, growth and back-off factor and the overflow flag; bf16 has a scale of one in their place."""
+    args = {**LLAMA, "bf16": False, "fp16": True}
+    assert items(args, 8)["small tensors"] - items(LLAMA, 8)["small tensors"] == 4 * 512
