@@ -54,6 +54,17 @@ TRAINED = frozenset(
 )  # fmt: skip
 
 
+# Lengths of the schedule follow the length of the training: compared only where that is the same.
+SCHEDULE = frozenset(
+    (
+        "lr_warmup_iters",
+        "lr_decay_iters",
+        "lr_scheduler.warmup_steps",
+        "lr_scheduler.decay_ratio",
+        "warmup_steps_fraction",
+    )
+)
+LENGTH = ("train_iters", "train_samples", "training.steps", "steps")
 TOKENIZER = frozenset(
     ("tokenizer_type", "tokenizer_model", "vocab_size", "model.hf_assets_path")
 )  # unused by mock data
@@ -129,7 +140,8 @@ def odd_ones(members: list[Member]) -> Iterator[tuple[Member, list[tuple[str, An
     differing: dict[int, list[tuple[str, Any, Member]]] = {}
     mock = all(member.subject.section.get("mock_data") or member.subject.section.get("training.mock_data")
                for member in members)  # fmt: skip
-    for key in sorted(TRAINED - TOKENIZER if mock else TRAINED):
+    one_length = len({tuple(shown(_value(member.subject, key)) for key in LENGTH) for member in members}) == 1
+    for key in sorted(TRAINED - (TOKENIZER if mock else frozenset()) - (frozenset() if one_length else SCHEDULE)):
         values = [_value(member.subject, key) for member in members]
         texts = [shown(value) for value in values]
         if len(set(texts)) == 1:

@@ -124,6 +124,17 @@ def test_what_is_tuned_is_no_drift(tmp_path: Path) -> None:
     assert told(checked) == {}
 
 
+def test_a_shorter_run_has_a_shorter_schedule(tmp_path: Path) -> None:
+    long = "train_iters: 100000\nlr_warmup_iters: 1000\nlr_decay_iters: 100000"
+    short = "train_iters: 1000\nlr_warmup_iters: 100\nlr_decay_iters: 1000"
+    checked = family(tmp_path, MI300X__BF16=long, MI300X__FP8=short)
+    drift(checked)
+    assert told(checked) == {}
+    checked = family(tmp_path, MI300X__BF16=long, MI300X__FP8=long.replace("1000\n", "2000\n"))
+    drift(checked)
+    assert "lr_warmup_iters 2000 (there 1000)" in told(checked)["MI300X/llama3_8B-FP8.yaml"]
+
+
 def test_of_two_the_one_that_leaves_the_preset_is_told(tmp_path: Path) -> None:
     checked = family(tmp_path, MI300X__BF16="rotary_base: 10000", MI355X__BF16="train_iters: 50")
     drift(checked)
