@@ -75,7 +75,7 @@ def comparisons(report: Report) -> str:
         speed, headroom = item.cells()
         former = f" (was {item.before.path})" if item.before.path else ""
         rows.append(
-            f'<tr><td class="path">{escape(relative(item.path, report.root) + former)}</td><td class="n">{speed}</td>'
+            f'<tr><td class="path">{html_charts.breakable(relative(item.path, report.root) + former)}</td><td class="n">{speed}</td>'
             f'<td class="n">{headroom}</td><td class="n">{item.verdict}</td></tr>'
         )
     return (
@@ -95,7 +95,7 @@ def overview(report: Report) -> str:
         )
         speed = _speed(checked)
         rows.append(
-            f'<tr><td class="path"><a href="#f{number}">{escape(relative(checked.path, report.root))}</a></td>'
+            f'<tr><td class="path"><a href="#f{number}">{html_charts.breakable(relative(checked.path, report.root))}</a></td>'
             f'<td>{found or "<span class=ok>none</span>"}</td><td class="n">{speed}</td></tr>'
         )
     return (

@@ -18,6 +18,11 @@ EVENTS_OF_A_RANK = 112  # more are too thin to tell apart
 LEGEND_SHARE = 0.004  # items below this share of the device are summed up in the legend
 
 
+def breakable(text: str) -> str:
+    """HTML of a key or path that a narrow column may break after `_` and `/`."""
+    return escape(text).replace("_", "_<wbr>").replace("/", "/<wbr>")
+
+
 def memory(subject: Subject) -> str:
     """One stacked bar a class of rank, scaled to the device or to the heaviest rank, whichever is larger."""
     ledger, accelerator = subject.ledger, subject.accelerator
@@ -205,7 +210,7 @@ def front(points: list[Tuned], capacity: int | None) -> str:
     if capacity:
         limit = f'<path d="M{x(capacity):.1f} 8V{height - bottom}" stroke="var(--over)" stroke-width="2"/>'
     rows = "".join(
-        f'<tr><td class="path"><b style="color:{colors[point.kind]}">●</b> {escape(point.changes)}</td>'
+        f'<tr><td class="path"><b style="color:{colors[point.kind]}">●</b> {breakable(point.changes)}</td>'
         f'<td class="n">{_rate(point, capacity)}</td><td class="n">{gib(point.device_high_bytes)}</td></tr>'
         for point in points
     )
