@@ -137,7 +137,7 @@ def find_files(arguments: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
             for name in sorted(files):
                 if name.endswith(SUFFIXES) and not name.startswith("."):
                     empty = False
-                    path = os.path.join(folder, name)
+                    path = os.path.join(folder, name).removeprefix("." + os.sep)
                     if os.path.isfile(path):
                         yield path, False
                     else:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.report.conftest import CLEAN, ILLEGAL, OOM, SLOW
 
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "wbr"}
 
 
 class Page(HTMLParser):
