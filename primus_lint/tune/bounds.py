@@ -20,7 +20,20 @@ from primus_lint.projection.pipeline import CLOSED_FORMS
 from primus_lint.tune.certificate import MEMORY_TOLERANCE
 from primus_lint.tune.forms import module_lists
 from primus_lint.tune.grid import Shape
-from primus_lint.tune.keys import PP, RECOMPUTE_KEYS, SHARDED, SPLIT_KEYS
+from primus_lint.tune.keys import (
+    CP,
+    EP_OVERLAP,
+    EXPERT_KEYS,
+    FOLLOWING,
+    MBS,
+    PP,
+    RECOMPUTE_KEYS,
+    SHARDED,
+    SHARDING_KEYS,
+    SPLIT_KEYS,
+    STATE_KEYS,
+    TP,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +44,10 @@ if TYPE_CHECKING:
     from primus_lint.tune.space import Axis, Base, Space
 
 SPLITS = frozenset((PP, *SPLIT_KEYS, SHARDED))  # keys that change no price of a layer
+# keys that leave the seconds of products and attention as they are
+NO_ARITHMETIC = frozenset(
+    (PP, *SPLIT_KEYS, *SHARDING_KEYS, *FOLLOWING, *STATE_KEYS, *EXPERT_KEYS, "moe_enable_deepep", "use_turbo_deepep")
+)
 ROUNDING = 1e-9
 SLACK = 1e-3  # start-up of kernels that run once a chunk: the only part of work that depends on the split
 WITHOUT: dict[str, Any] = dict.fromkeys(RECOMPUTE_KEYS)  # no recomputation
@@ -60,6 +77,8 @@ class Bounds:
         self.by_time = by_time
         self.shapes: dict[tuple[Axis, ...], Shape] = {}
         self.priced: dict[Any, dict[Any, Any]] = {}
+        self.floors: dict[Any, float] = {}
+        self.counted: dict[tuple[int, ...], int] = {}  # forms by the sizes of chunks
         self.straggling = Device(evaluator.accelerator, None, space.run).straggling
 
     def shape(self, axes: tuple[Axis, ...]) -> Shape:
@@ -77,10 +96,32 @@ class Bounds:
 
     def groups(self) -> list[Bound]:
         """Every group of the space with its bound."""
+        return [self.group(bases) for bases in self.grouped()]
+
+    def grouped(self) -> list[list[Base]]:
+        """The bases of every group; groups of few changed switches first."""
         found: dict[Any, list[Base]] = {}
         for base in self.space.bases():
             found.setdefault((base.axes, switches(base, frozenset(SPLIT_KEYS))), []).append(base)
-        return [self.group(bases) for bases in found.values()]
+        return sorted(found.values(), key=lambda bases: self.changed(bases[0]))
+
+    def floor_s(self, bases: list[Base]) -> float:
+        """Seconds that no recipe of some bases, of any pipeline size, is faster than: the products and the attention of
+        the whole model, spread evenly over all GPUs. One evaluation serves all groups that differ in what leaves those
+        as they are; 0 when they cannot be told."""
+        base, run = bases[0], self.space.run
+        name = (base.axes, switches(base, NO_ARITHMETIC))
+        if not self.by_time:
+            return 0.0
+        if name not in self.floors:
+            shape = self.shape(base.axes)
+            keys = {**base.keys, PP: 1, **{key: False if base.keys[key] is False else None for key in SPLIT_KEYS}}
+            each = self.evaluator.arithmetic({**keys, **WITHOUT, EP_OVERLAP: False}, shape, self.prices(base))
+            columns = shape.columns
+            share = columns[TP] * columns[CP] / (columns[MBS] * int(run.target.world_size or 1))
+            least = 0.0 if each is None else float((each * share).min()) * int(run.batch.global_batch_size or 0)
+            self.floors[name] = least * (1 - SLACK) if np.isfinite(least) else 0.0
+        return self.floors[name]
 
     def group(self, bases: list[Base]) -> Bound:
         """The bound of bases that differ in their split alone."""
@@ -206,7 +247,10 @@ class Bounds:
 
     def rows(self, base: Base) -> int:
         """Forms of a base, counts of recomputed layers included."""
-        return sum(1 if axis is None else len(axis.rows) for _, axis in self.space.forms(base))
+        if base.chunks not in self.counted:
+            forms = self.space.forms(base)
+            self.counted[base.chunks] = sum(1 if axis is None else len(axis.rows) for _, axis in forms)
+        return self.counted[base.chunks]
 
 
 def switches(base: Base, without: frozenset[str]) -> str:

@@ -12,19 +12,20 @@ MEMORY_TOLERANCE = 1e-3
 
 
 class Certificate:
-    """Numbers of recipes. `space` = `removed` (by rules and memory) + `bounded` + `slower` + `fitting`.
+    """Numbers of recipes. `space` = `removed` (by rules and memory) + `bounded` + `slower` + `fitting` + `unseen`.
 
     removed    rule name (or "does not fit") -> recipes that it removed, the first rule in the program's order
     bounded    not scored: the same recipe without recomputation, which is never slower, is too slow already
     slower     scored, and slower than the best that fits by more than the search keeps
     fitting    scored, legal and fitting
+    unseen     not looked at, as the time that the search was given was over
     rescored   of them, decided exactly by the scalar rules, ledger and projection
     gap        share of time by which a recipe not looked at could be faster than the winner: 0 when the search is complete
     """
 
     __slots__ = (
         "always", "bases", "bounded", "fitting", "gap", "memory_error", "near", "removed", "rescored", "seconds", "slower",
-        "space", "structures", "time_error", "trusted", "undecided",
+        "space", "structures", "time_error", "trusted", "undecided", "unseen",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -35,6 +36,7 @@ class Certificate:
         self.bounded = 0
         self.slower = 0
         self.fitting = 0
+        self.unseen = 0
         self.near = 0  # over the limit by less than the tolerance of memory: looked at again exactly
         self.rescored = 0
         self.gap = 0.0
@@ -77,6 +79,7 @@ class Certificate:
             "bounded": self.bounded,
             "slower": self.slower,
             "fitting": self.fitting,
+            "not_looked_at": self.unseen,
             "near_limit": self.near,
             "rescored": self.rescored,
             "gap": self.gap,

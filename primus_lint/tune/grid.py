@@ -222,6 +222,17 @@ class Evaluator:
                 return np.broadcast_to(work, shape.shape)
         return None
 
+    def arithmetic(self, keys: dict[str, Any], shape: Shape, priced: dict[Any, Any]) -> Any:
+        """Seconds of products and attention of all stages for one micro-batch; None when they cannot be projected."""
+        from primus_lint.projection import cost, project
+
+        run = self.run(self.names(keys, shape.columns))
+        projection = None if run is None else project(run, self.accelerator, priced=priced)
+        if projection is None:
+            return None
+        kinds = frozenset((cost.GEMM, cost.GROUPED_GEMM, cost.ATTENTION))
+        return sum(stage.whole.of(kinds) for row in projection.stages for stage in row)
+
     def bytes(self, run: Any, shape: Any) -> Any:
         """Device bytes (the high estimate) of the heaviest rank of every element; None without an account."""
         from primus_lint.ledger import Ledger, ledger

@@ -3,6 +3,7 @@ score of the best.
 
 1. Bound every group (pipeline size and switches), then the bases of the best ones (a split each), first by the prices of
    their layers, then exactly: see `bounds`.
+   Groups that a budget leaves no time for are bounded by their products and attention alone.
 2. In the order of the bounds: every form of a base, on the elements whose own bound can still matter. Legality, seconds,
    then bytes of what is left. Stop at the first bound that cannot matter any more.
 3. Rescore exactly in the order found, until the next one cannot be better than the best exact one. Array and scalar
@@ -142,10 +143,16 @@ class Search:
         with np.errstate(all="ignore"):
             queue: list[tuple[float, int, Bound]] = []
             ticket = itertools.count()  # of equal bounds the first made comes first
-            for group in bounds.groups():
-                heapq.heappush(queue, (group.least, next(ticket), group))
-                certificate.bases += len(group.bases)
-                certificate.space += sum(bounds.shape(b.axes).size * bounds.rows(b) for b in group.bases)
+            unbounded: list[list[Base]] = []  # groups that there was no time to bound
+            for bases in bounds.grouped():
+                certificate.bases += len(bases)
+                certificate.space += self.recipes(bases)
+                if time.perf_counter() - start > budget_s / 2:
+                    unbounded.append(bases)
+                else:
+                    group = bounds.group(bases)
+                    heapq.heappush(queue, (group.least, next(ticket), group))
+            late = False
             while queue:
                 least, _, item = queue[0]
                 late = time.perf_counter() - start > budget_s
@@ -164,11 +171,21 @@ class Search:
                         one = Bound(bounds.slowest_rank(base, item.legal), [base], None)
                     heapq.heappush(queue, (max(least, one.least), next(ticket), one))
             for _, _, item in queue:
-                self.skip(item)
+                if late:
+                    certificate.unseen += self.recipes(item.bases)
+                else:
+                    self.skip(item)
+            if unbounded:
+                certificate.unseen += sum(map(self.recipes, unbounded))
+                certificate.gap = max(certificate.gap, self.gap(min(map(bounds.floor_s, unbounded))))
         certificate.undecided = tuple(sorted(self.evaluator.undecided))
         best = pick(self)
         certificate.seconds = time.perf_counter() - start
         return Result(best, certificate, self.found, self.space, self.objective)
+
+    def recipes(self, bases: list[Base]) -> int:
+        """How many recipes some bases stand for."""
+        return sum(self.bounds.shape(base.axes).size * self.bounds.rows(base) for base in bases)
 
     def hopeless(self, bound: float) -> bool:
         limit = self.objective.changed_limit if self.objective.kind == "minimal" else self.objective.seconds_limit

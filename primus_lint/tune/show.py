@@ -125,6 +125,8 @@ def certificate_lines(certificate: dict[str, Any]) -> Iterator[str]:
         f"    {certificate['legal']:,} scored, {certificate['bounded']:,} out by their bound, {certificate['slower']:,} too "
         f"slow, {certificate['fitting']:,} fit, {certificate['rescored']} rescored exactly"
     )
+    if certificate["not_looked_at"]:
+        yield f"    {certificate['not_looked_at']:,} not looked at: the budget was over"
     yield f"    removed by {removed or 'nothing'}"
     if certificate["always_on"]:
         yield f"    on in every candidate, as it never costs: {', '.join(certificate['always_on'])}"

@@ -92,9 +92,28 @@ def test_an_early_end_reports_a_gap() -> None:
     certificate = result.certificate
     assert certificate.gap > 0 and not certificate.complete
     total = sum(certificate.removed.values()) + certificate.bounded + certificate.slower + certificate.fitting
-    assert certificate.space == total
+    assert certificate.space == total + certificate.unseen and certificate.unseen > 0
     whole = search(subject, subject.accelerator).best[0]
     assert result.best == [] or whole.iteration_s >= result.best[0].iteration_s / (1 + certificate.gap) * (1 - 1e-9)
+
+
+def test_a_space_that_there_is_no_time_for_has_a_bound_all_the_same() -> None:
+    """DeepSeek-V3 with all that is unsafe on 4,096 GPUs: billions of recipes, and not a second to look at one."""
+    from primus_lint.tune.sweep import climb
+
+    subject = recipes.subject(
+        "deepseek-v3", gpu="b200", world_size=4096, global_batch_size=16384, moe_grouped_gemm=True, moe_aux_loss_coeff=0.0,
+        moe_token_dispatcher_type="alltoall", pipeline_model_parallel_size=16, expert_model_parallel_size=64,
+        expert_tensor_parallel_size=1,
+    )  # fmt: skip
+    assert subject.accelerator is not None
+    pins, capacity = Pins(unsafe=True), float(subject.accelerator.visible_hbm_bytes)
+    seeds = climb(subject, pins, capacity, frozenset())
+    result = search(subject, subject.accelerator, pins=pins, budget_s=0.0, seeds=seeds)
+    certificate = result.certificate
+    assert certificate.space == certificate.unseen > 1e9 and not certificate.complete
+    assert result.best and result.best[0].iteration_s == min(seed.iteration_s for seed in seeds)
+    assert 0 < certificate.gap < 3  # products and attention are no small part of a step
 
 
 def test_statement_says_what_is_proved() -> None:
