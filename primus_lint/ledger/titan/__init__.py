@@ -1,4 +1,5 @@
-"""Bytes of TorchTitan recipes: Llama 3 (FSDP2, HSDP, tensor parallelism) and dense Qwen3 (FSDP2, HSDP)."""
+"""Bytes of TorchTitan recipes: Llama 3 (FSDP2, HSDP, tensor parallelism), Llama 4, Qwen3 and DeepSeek-V3 (FSDP2, HSDP,
+expert parallelism)."""
 
 from __future__ import annotations
 

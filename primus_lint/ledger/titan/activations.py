@@ -1,16 +1,20 @@
-"""Bytes that a block of Llama 3 or Qwen3 and the head keep from forward to backward, bf16 computing.
+"""Bytes that a block and the head keep from forward to backward, bf16 computing.
 
-Read from the live storages of the real model (../shared/oracle/titan_fsdp.py) for kernels "decomposed"; for "fused"
-RMSNorm keeps its input and one fp32 number a token instead of two fp32 copies; for "compiled" the norms, rotary
-embedding and SwiGLU are recomputed from their inputs by the compiler's partitioner (not witnessed: an estimate).
+Kernels "decomposed": read from the live storages of the real models (../shared/oracle/titan_fsdp.py and
+tests/ledger/titan/witness.py). "fused": RMSNorm keeps its input and one fp32 number a token instead of two fp32 copies.
+"compiled": what PyTorch's partitioner of the compiled graph saves (tests/ledger/titan/test_compiled.py): inputs of matrix
+products and of attention are never computed again, the activation inside the MLP is, and so are the inputs of float8
+products, whose cast is cheap.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from primus_lint.ledger.titan.experts import experts_bytes, mlp_bytes
+
 if TYPE_CHECKING:
-    from primus_lint.ledger.titan.sizes import Sizes
+    from primus_lint.ledger.titan.sizes import Latent, Sizes
 
 
 def norm_bytes(s: Sizes) -> int:
@@ -24,7 +28,13 @@ def attention_bytes(s: Sizes) -> int:
     """Queries and keys after the rotary embedding, values, output, fp32 log-sum-exp."""
     queries, keys = s.heads * s.head_dim // s.tp, s.groups * s.head_dim // s.tp
     kept = s.tokens * (2 * queries + 4 * keys + 2 * queries + 4 * (s.heads // s.tp))
+    kept += cast_bytes(s, queries)
     return kept + (head_norm_bytes(s) + s.handed_bytes if s.qwen else 0)
+
+
+def cast_bytes(s: Sizes, columns: int) -> int:
+    """The output of attention in float8, as the last product takes it: compiled it is kept beside the output itself."""
+    return s.tokens * columns if s.kernels.compiled and s.float8 is not None and s.float8.attention else 0
 
 
 def head_norm_bytes(s: Sizes) -> int:
@@ -34,15 +44,47 @@ def head_norm_bytes(s: Sizes) -> int:
     return rows * s.head_dim * each + 4 * rows
 
 
-def block_bytes(s: Sizes) -> int:
-    """A block that recomputes nothing: two norms with their gathered outputs, attention, the MLP.
+def latent_bytes(s: Sizes, m: Latent) -> int:
+    """Multi-head latent attention: norms of the latents with their outputs, queries and keys with their rotated parts,
+    the product that the values are a part of, output, fp32 log-sum-exp."""
+    heads = s.heads // s.tp
+    inner = heads * (2 * 2 * (m.nope + m.rope) + 2 * (m.nope + m.value) + 2 * m.value + 4)
+    inner += cast_bytes(s, heads * m.value) // s.tokens
+    latents = latent_norm_bytes(s, m.kv_rank, m.kv_rank + m.rope)
+    if m.q_rank:
+        latents += latent_norm_bytes(s, m.q_rank, m.q_rank)
+    return s.tokens * inner + latents
 
-    The MLP keeps both products, and eager also the activation and its product with the gate: 2 or 4 of ffn/tp a token.
-    """
-    compiled = s.kernels.norm == "compiled"
-    gathered = 0 if compiled and s.tp == 1 else 2 * (2 * s.tokens * s.hidden)
-    mlp = s.tokens * (s.ffn // s.tp) * 2 * (2 if compiled else 4)
-    return 2 * norm_bytes(s) + gathered + attention_bytes(s) + mlp
+
+def latent_norm_bytes(s: Sizes, width: int, product: int) -> int:
+    """The norm of a latent and its output: decomposed x and x/rms in fp32, else the product that it is a part of."""
+    kept = 8 * width if s.kernels.norm == "decomposed" else 2 * product
+    again = s.kernels.compiled and s.float8 is not None and s.float8.attention
+    return s.tokens * (kept + 4 + (0 if again else 2 * width))
+
+
+def normed_bytes(s: Sizes, layer: int) -> int:
+    """The (gathered) outputs of a block's two norms. Compiled with float8 products they are computed again, unless they
+    leave the compiled piece: a block with experts is compiled in pieces."""
+    each, moe = 2 * s.tokens * s.hidden, s.experts_of(layer)
+    if not s.kernels.compiled or s.float8 is None:
+        return 2 * each
+    attention = s.float8.attention and (moe is None or s.kernels.whole)
+    mlp = s.float8.mlp and moe is None
+    return each * (2 - attention - mlp)
+
+
+def block_bytes(s: Sizes, layer: int) -> int:
+    """A block that recomputes nothing: two norms with their outputs, attention, the MLP or the experts."""
+    attention = attention_bytes(s) if s.latent is None else latent_bytes(s, s.latent)
+    moe = s.experts_of(layer)
+    mlp = mlp_bytes(s, s.ffn) if moe is None else experts_bytes(s, moe)
+    return 2 * norm_bytes(s) + normed_bytes(s, layer) + attention + mlp
+
+
+def residual_bytes(s: Sizes) -> int:
+    """The input of a block or of its second half, alive while it runs, where the norm does not keep it."""
+    return 2 * s.part * s.hidden if s.kernels.norm == "decomposed" else 0
 
 
 def input_bytes(s: Sizes) -> int:
@@ -50,26 +92,62 @@ def input_bytes(s: Sizes) -> int:
     return 2 * s.part * s.hidden
 
 
-def selective_bytes(s: Sizes) -> int:
-    """A block under the "op" policy: its input and the outputs of every second matrix product: wq, wv, w1, w2.
+def products(s: Sizes, layer: int) -> list[int]:
+    """Columns of the outputs of a block's matrix products, in the order in which the policy of selective recomputation
+    counts them; it leaves the router's gate out where the recipe says so."""
+    if s.latent is None:
+        queries, keys = s.heads * s.head_dim // s.tp, s.groups * s.head_dim // s.tp
+        columns = [queries, keys, keys, s.hidden]
+    else:
+        m, heads = s.latent, s.heads // s.tp
+        query = [m.q_rank] if m.q_rank else []
+        columns = [*query, heads * (m.nope + m.rope), m.kv_rank + m.rope, heads * (m.nope + m.value), s.hidden]
+    moe = s.experts_of(layer)
+    width = s.ffn if moe is None else moe.shared
+    if moe is not None and moe.gate_counted:
+        columns.append(moe.count)
+    return columns + ([width // s.tp, width // s.tp, s.hidden] if width else [])
+
+
+def linears(s: Sizes, layer: int) -> int:
+    """Linear layers of a block in float8."""
+    assert s.float8 is not None
+    attention = 4 if s.latent is None or not s.latent.q_rank else 5
+    moe = s.experts_of(layer)
+    mlp = 3 if moe is None or moe.shared else 0
+    return attention * s.float8.attention + mlp * s.float8.mlp
+
+
+def casting_bytes(s: Sizes, columns: int) -> int:
+    """Eager casting of a tensor to float8: two fp32 copies and the result."""
+    return 9 * s.tokens * columns if s.float8 is not None and not s.kernels.compiled else 0
+
+
+def selective_bytes(s: Sizes, layer: int) -> int:
+    """A block under the "op" policy: its input and the outputs of every second matrix product (the first included).
 
     The policy also saves attention where it names the kernel, and reduce-scatter: under tensor parallelism the outputs
-    of wo and w2 are kept once more, cut by tp.
+    of wo and w2 are kept once more, cut by tp. Under expert parallelism it saves what is exchanged: rows and counts.
     """
-    queries, keys = s.heads * s.head_dim // s.tp, s.groups * s.head_dim // s.tp
-    saved = s.tokens * 2 * (queries + keys + s.ffn // s.tp + s.hidden)
+    saved = s.tokens * 2 * sum(products(s, layer)[::2])
     if s.tp > 1:
         saved += 2 * (2 * s.part * s.hidden)
     if s.kernels.flash_saved:
-        saved += s.tokens * (2 * queries + 4 * (s.heads // s.tp))
+        value = s.heads * (s.head_dim if s.latent is None else s.latent.value)
+        saved += s.tokens * (2 * value + 4 * s.heads) // s.tp
+    if s.float8 is not None:  # and every maximum that scales a cast: of each input and, gathered in bf16, each weight
+        saved += 2 * linears(s, layer) * (1 if s.float8.gathered else 2)
+    moe = s.experts_of(layer)
+    if moe is not None and moe.ep > 1 and moe.exchange_saved:
+        saved += 2 * (2 * s.tokens * moe.top_k * s.hidden) + 8 * moe.count
     return input_bytes(s) + saved
 
 
 def kept_bytes(s: Sizes, layer: int) -> int:
     """What one block keeps."""
     if not s.wrapped(layer):
-        return block_bytes(s)
-    return s.handed_bytes + (selective_bytes(s) if s.recompute == "op" else input_bytes(s))
+        return block_bytes(s, layer)
+    return s.handed_bytes + (selective_bytes(s, layer) if s.recompute == "op" else input_bytes(s))
 
 
 def head_bytes(s: Sizes) -> int:

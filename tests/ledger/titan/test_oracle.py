@@ -21,6 +21,7 @@ from primus_lint.ledger.titan.activations import head_bytes, kept_bytes
 from tests.ledger.titan.test_reference_table import sizes
 
 ORACLE = Path(__file__).resolve().parents[4] / "shared" / "oracle"
+RUN = Path(__file__).resolve().parents[2] / "lower" / "torchtitan" / "without_triton.py"
 PYTHON = os.environ.get("TORCHTITAN_PYTHON") or (sys.executable if importlib.util.find_spec("torchtitan") else None)
 RECOMPUTE: dict[str, str | int] = {"none": "none", "full": "full", "selective-op": "op", "selective-2": 2}
 
@@ -60,7 +61,12 @@ def test_drawn_recipe(case: dict[str, Any]) -> None:
     words = [word for key, value in case.items() for word in (f"--{key}", str(value))]
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [str(PYTHON), "titan_fsdp.py", *words], cwd=ORACLE, env=env, capture_output=True, text=True, check=False
+        [str(PYTHON), str(RUN), "titan_fsdp.py", *words],
+        cwd=ORACLE,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert lines, done.stderr[-2000:]

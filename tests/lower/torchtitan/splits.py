@@ -3,11 +3,15 @@
 python splits.py < [stages, layers, weight of the input, weight of the output] a line
 """
 
+import importlib
 import json
 import sys
 
-from torchtitan.distributed.pipeline_parallel import generate_llm_fqn_per_model_part
+from without_triton import import_torchtitan
+
+import_torchtitan()
+split = importlib.import_module("torchtitan.distributed.pipeline_parallel").generate_llm_fqn_per_model_part
 
 for line in sys.stdin:
-    parts = generate_llm_fqn_per_model_part(*json.loads(line))
+    parts = split(*json.loads(line))
     print(json.dumps([sum(name.startswith("layers.") for name in part) for part in parts]))

@@ -14,14 +14,16 @@ import sys
 import warnings
 from typing import Any
 
+from without_triton import import_torchtitan
+
 os.environ.update(LOCAL_RANK="0", RANK="0", TORCHDYNAMO_DISABLE="1")
 warnings.filterwarnings("ignore")
 
 
 def prepare() -> None:
+    import_torchtitan()
     import torch
 
-    torch._utils._get_available_device_type = lambda: "cpu"  # type: ignore[attr-defined]
     torch.compile = lambda model, **_: model  # type: ignore[assignment]
     torch.set_num_threads(1)
     histc = torch.histc
