@@ -12,6 +12,7 @@ from primus_lint.ledger.walk import STEADY, first_over, kept_tensors, peak_words
 from tests.ledger.support import account, run_of
 from tests.oracle.recipes import MODELS
 
+DEEPSEEK = MODELS["deepseek-v3"]
 LLAMA = {**MODELS["llama3.1-8b"], "global_batch_size": 64, "gradient_accumulation_fusion": True}
 PP4 = {"pipeline_model_parallel_size": 4}
 PRIMUS = {"gpu": "mi300x", "framework": "primus-megatron", "version": "d3528a21"}
@@ -90,3 +91,17 @@ def test_the_tensors_of_a_layer_add_up() -> None:
     assert sum(found["output layer and loss"].values()) == items["activations output and loss"].bytes
     assert sum(found["the embedding"].values()) == items["activations embedding"].bytes
     assert sum(found["the final norm"].values()) == items["activations final norm"].bytes
+
+
+def test_router_and_permutation_of_newer_megatron_core() -> None:
+    """A layer of DeepSeek-V3 on 8 expert ranks, as the real modules keep it: megatron-core 0.16.1, and 0.19.2 for the
+    version of 2026, asked with ../shared/oracle/megatron_activations.py --model deepseek-v3 --layers 4 --ep 8 --seq 4096."""
+    args = {**DEEPSEEK, "expert_model_parallel_size": 8, "num_layers": 4, "mtp_num_layers": None, "seq_length": 4096}
+    args["moe_layer_freq"] = [0, 0, 0, 1]
+    found = {}
+    for version in ("core-0.16.1", "d98e8a64"):
+        tensors = kept_tensors(run_of(args, 8, version=version), 0)["one MoE layer"]
+        found[version] = [
+            sum(size for name, size in tensors.items() if name.startswith(part)) for part in ("router.", "dispatch.")
+        ]
+    assert found == {"core-0.16.1": [10_700_802, 3_407_872], "d98e8a64": [10_782_724, 8_650_752]}

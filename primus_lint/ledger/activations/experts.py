@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.formula import as_int, ceil_div, minimum, round_up, where
 from primus_lint.ledger.activations.kind import recipe
 from primus_lint.ledger.activations.quantize import BLOCK, MX_BLOCK, quantized
-from primus_lint.ledger.activations.router import capacity_rows, logit_bytes
+from primus_lint.ledger.activations.router import capacity_rows, logit_bytes, of_2026
 from primus_lint.ledger.primus import variable
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ def dispatch(sizes: Sizes) -> Tensors:
             out["dispatch.chunk_maps"] = 2 * 4 * rows(sizes) * as_int(several)
         return out
     seen = sizes.etp if moe.dispatcher == "allgather" else 1  # gathered over the expert-tensor ranks
+    if of_2026(sizes) and not moe.pad_to_capacity:
+        return {"dispatch.sorted": T * E * seen * 8, "dispatch.index": T * K * seen * 8}
     return {
         "dispatch.probs": T * E * seen * probs,
         "dispatch.mask": T * E * seen,

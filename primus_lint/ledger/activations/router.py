@@ -18,9 +18,19 @@ if TYPE_CHECKING:
 AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss")
 
 
+def of_2026(sizes: Sizes) -> bool:
+    """Megatron-Core from 0.19 on: sigmoid scores stay in fp32, and tokens are sorted by one argsort over all experts."""
+    return sizes.run.version == "d98e8a64"
+
+
 def logit_bytes(sizes: Sizes, moe: MixtureOfExperts) -> int:
     """Size of one router logit and probability."""
     return {"fp32": 4, "fp64": 8}.get(moe.router_dtype or "", sizes.act)
+
+
+def score_bytes(sizes: Sizes, moe: MixtureOfExperts) -> int:
+    """Size of one sigmoid score."""
+    return 4 if of_2026(sizes) else logit_bytes(sizes, moe)
 
 
 def auxiliary_losses(moe: MixtureOfExperts) -> list[str]:
@@ -47,6 +57,7 @@ def router(sizes: Sizes) -> Tensors:
             if moe.score_function == "softmax":
                 out["router.aux_scores"] = T * E * 4
             else:
+                each = score_bytes(sizes, moe)
                 out["router.aux_scores"] = T * E * each + T * each
             out["router.aux_topk_index"] = T * K * 8
         for name in losses:
@@ -77,7 +88,7 @@ def _softmax(sizes: Sizes, moe: MixtureOfExperts) -> Tensors:
 def _sigmoid(sizes: Sizes, moe: MixtureOfExperts) -> Tensors:
     """fp32 sigmoid, top-k, normalisation. With an expert bias the scores are gathered and kept once more."""
     T, E, K = sizes.T, sizes.E, sizes.K
-    each = logit_bytes(sizes, moe)
+    each = score_bytes(sizes, moe)
     out: Tensors = {"router.sigmoid": T * E * 4, "router.topk_index": T * K * 8}
     if moe.expert_bias and each != 4:
         out["router.scores"] = T * E * each
