@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -11,17 +12,47 @@ from typing import NoReturn
 
 def main() -> None:
     """Run the command line; exits with 0 (clean), 1 (findings) or 2 (could not check, a bug of ours included)."""
+    open_streams()
     try:
-        run()
+        try:
+            run()
+        finally:
+            sys.stdout.flush()  # while an error can still be told
     except BrokenPipeError:  # the reader of the output has left
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (so that nothing is flushed into the pipe at exit)
-        sys.exit(2)
+        give_up()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        if error.errno not in FULL:
+            crash()
+        sys.stderr.write(f"primus-lint: the output cannot be written: {error.strerror}\n")
+        give_up()
     except Exception:
-        import traceback
+        crash()
 
-        traceback.print_exc()
-        sys.stderr.write("primus-lint: internal error: nothing that was not reported above was checked\n")
-        sys.exit(2)
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+def open_streams() -> None:
+    """A standard stream that the caller has closed is an empty one."""
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+
+def give_up() -> NoReturn:
+    """End where the output cannot be written any more; nothing is flushed into it at exit."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    sys.exit(2)
+
+
+def crash() -> NoReturn:
+    import traceback
+
+    traceback.print_exc()
+    sys.stderr.write("primus-lint: internal error: nothing that was not reported above was checked\n")
+    sys.exit(2)
 
 
 def leave(status: int) -> NoReturn:

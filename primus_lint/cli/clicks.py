@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,6 +13,16 @@ if TYPE_CHECKING:
     from primus_lint.cli.options import Option
 
 F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class Number(click.types.FloatParamType):
+    """A number from 0 on: seconds, percent, a price."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not 0 <= number < math.inf:
+            self.fail(f"{value!r} is no number that is 0 or more", param, ctx)
+        return number
 
 
 def options(table: tuple[Option, ...]) -> Callable[[F], F]:
@@ -45,7 +56,7 @@ def _type(option: Option) -> Any:
     if option.kind == "count":
         return click.IntRange(min=1)
     if option.kind == "number":
-        return float
+        return Number()
     if option.kind == "choice":
         return click.Choice(option.choices)
     if option.kind == "file":

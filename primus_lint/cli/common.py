@@ -75,7 +75,7 @@ def refuse_what_if(values: dict[str, Any], instead: str) -> None:
         )
 
 
-def check_gpu(name: str) -> None:
+def check_gpu(name: str, where: str = "--gpu ") -> None:
     from primus_lint.hardware import accelerator, names
 
     if accelerator(name) is None:
@@ -83,7 +83,7 @@ def check_gpu(name: str) -> None:
 
         near = difflib.get_close_matches(name.lower(), [item.lower() for item in names()], 3, 0.4)
         hint = f" (near: {', '.join(near)})" if near else ""
-        raise UsageError(f"--gpu {name!r} is not known{hint}; known are {', '.join(names())}")
+        raise UsageError(f"{where}{name!r} is not known{hint}; known are {', '.join(names())}")
 
 
 def pair(text: str, option: str) -> tuple[str, str]:
@@ -111,6 +111,14 @@ def set_pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def working_directory() -> str:
+    """The working directory. Raises UsageError when it is gone."""
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise UsageError(f"the working directory cannot be used: {error.strerror}") from None
+
+
 def repository_root(start: str) -> str:
     """The folder with `.git` above `start`, else the working directory."""
     folder = os.path.abspath(start)
@@ -119,7 +127,7 @@ def repository_root(start: str) -> str:
             return folder
         parent = os.path.dirname(folder)
         if parent == folder:
-            return os.getcwd()
+            return working_directory()
         folder = parent
 
 
@@ -153,7 +161,7 @@ def _no_file(path: str) -> str:
     if os.path.exists(path):
         return "not a regular file (a pipe, socket or device)"
     target = os.readlink(path) if os.path.islink(path) else ""
-    return f"a link to {target}, which does not exist" if target else "it is gone"
+    return f"a link to {target}, which leads to no file" if target else "it is gone"
 
 
 def file_source(path: str) -> SourceText:

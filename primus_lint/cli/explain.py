@@ -23,11 +23,18 @@ if TYPE_CHECKING:
 def command(what: str, memory: bool, rank: int | None, **values: Any) -> None:
     """Explain a rule (name or code), a key, one value (FILE:key), or a file's memory (FILE --memory)."""
     path, _, key = what.rpartition(":")
-    if path and os.path.isfile(path):  # FILE:key
+    if path and key and os.path.isfile(path):
         sys.exit(_value(_checked(path, values), key))
     if os.path.isfile(what):
         checked = _checked(what, values)
+        if not checked.subjects:
+            for finding in checked.findings:
+                click.echo(f"{finding.severity}[{finding.name}]: {finding.message}", err=True)
+            click.echo(f"{what}: not a training recipe that primus-lint reads", err=True)
+            sys.exit(2)
         sys.exit(_memory(checked, rank) if memory else _file(checked))
+    if path and os.path.isfile(path):
+        raise common.UsageError(f"name the key behind the colon: {path}:KEY, or leave the colon out")
     sys.exit(_rule_or_key(what))
 
 

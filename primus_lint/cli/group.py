@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,6 +42,12 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except UsageError as error:
             raise click.UsageError(str(error)) from None
+        except KeyboardInterrupt:  # click would exit with 1, which says "findings"
+            sys.exit(130)
+        except BrokenPipeError:  # here as well
+            from primus_lint.__main__ import give_up
+
+            give_up()
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The first word: a command, or what `check` takes."""

@@ -21,7 +21,7 @@ def command(name: str | None) -> None:
             size = gib(device.visible_hbm_bytes)
             click.echo(f"{device.name:{name_width}}  {device.label:{label_width}}  {size:>9} visible")
         return
-    check_gpu(name)
+    check_gpu(name, "device ")
     found = accelerator(name)
     assert found is not None
     lines = list(describe(found))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ def command(file: str, form: str, **values: Any) -> None:
     if form == "json":
         from primus_lint.report.json_report import file_data
 
-        click.echo(json.dumps(file_data(checked, common.repository_root(os.getcwd())), indent=1))
+        click.echo(json.dumps(file_data(checked, common.repository_root(common.working_directory())), indent=1))
     else:
         for subject in checked.subjects:
             _show(subject)

@@ -33,7 +33,7 @@ def run_check(files: tuple[str, ...], values: dict[str, Any]) -> int:
     _check_baseline_words(files, values)
     if values.get("max_regression") is not None and not values.get("base"):
         raise UsageError("--max-regression compares with a revision: give --base REV, too")
-    report = Report([], common.repository_root(os.getcwd()))
+    report = Report([], common.repository_root(common.working_directory()))
     if values.get("base"):
         from primus_lint.report.base import comparing
 

@@ -76,7 +76,7 @@ def write_fix_reports(results: list[FixResult], values: dict[str, Any]) -> None:
     from primus_lint.report.bundle import Report
     from primus_lint.source.diff import unified_diff
 
-    report = Report([result.after for result in results], common.repository_root(os.getcwd()))
+    report = Report([result.after for result in results], common.repository_root(common.working_directory()))
     report.fail_on = fail_on(report.checked, values)
     for result in results:
         old, path = result.before.document.source, result.after.path

@@ -24,6 +24,9 @@ def command(folder: str | None) -> None:
     except RuleError as error:
         click.echo(f"primus-lint: {error}", err=True)
         sys.exit(2)
+    if not results:
+        click.echo(f"primus-lint: {folder}: no rule with examples below this folder", err=True)
+        sys.exit(2)
     failed = [result for result in results if result.problem]
     for result in failed:
         click.echo(f"FAILED {result.code} example {result.number}: {result.problem}")

@@ -130,8 +130,15 @@ class _TextReader:
     def _bad_key(self, key: Node, path: tuple[str | int, ...]) -> None:
         line, column = self.source.position(key.start)
         shown = key.raw if len(key.raw) <= 40 else key.raw[:37] + "..."
-        what = type(key.value).__name__ if key.kind == "scalar" else key.kind
-        message = f"key {shown} is a {what} in YAML 1.1, not a string: Primus stops here; quote it"
+        kinds = {
+            "bool": "true or false",
+            "NoneType": "nothing",
+            "int": "a number",
+            "float": "a number",
+            "date": "a date",
+        }
+        kind = type(key.value).__name__ if key.kind == "scalar" else f"a {key.kind}"
+        message = f"key {shown} is {kinds.get(kind, kind)} in YAML 1.1, not a string: Primus stops here; quote it"
         self.body.problems.append(
             LocatedProblem("non-string-key", message, self.path, (key.start, key.end), line, column, True, path)
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
+from primus_lint.report.excerpt import printable
+
 if TYPE_CHECKING:
     from primus_lint.report.bundle import Report
 
@@ -13,5 +15,5 @@ def write(out: TextIO, report: Report) -> None:
         place = finding.place
         where = place.where() if place else "?"
         if place and place.line < 1 and place.message:
-            where += f" ({place.message})"
-        out.write(f"{where}: {finding.severity}[{finding.name}] {finding.message} ({finding.code})\n")
+            where += f" ({printable(place.message)})"
+        out.write(f"{where}: {finding.severity}[{finding.name}] {printable(finding.message)} ({finding.code})\n")

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, TextIO
 
 from primus_lint import __version__
+from primus_lint.report import excerpt as excerpts
 from primus_lint.report import html_charts
 from primus_lint.report.fixes import diff_of
 from primus_lint.report.html_style import CSS
@@ -189,15 +190,14 @@ def excerpt(place: Place, checked: Checked, report: Report) -> str:
     source = checked.document.sources.get(place.path)
     if source is None or place.line < 1:
         return f'<p class="small dim">{escape(where)}{": " + escape(place.message) if place.message else ""}</p>'
-    line = source.line_text(place.line).expandtabs(1)[:200]
-    width = 1
+    length = 1
     if place.span is not None:
-        width = max(len(source.text[place.span[0] : place.span[1]].split("\n")[0].rstrip()), 1)
-    start = max(place.column - 1, 0)
+        length = len(source.text[place.span[0] : place.span[1]].split("\n")[0].rstrip())
+    shown = excerpts.excerpt(source.line_text(place.line), max(place.column - 1, 0), length)
     gutter = str(place.line)
-    marks = " " * start + "^" * max(min(width, len(line) - start), 1)
+    marks = " " * shown.indent + "^" * shown.marks
     return (
-        f'<pre><span class="dim">{escape(where)}</span>\n{gutter} | {escape(line)}\n{" " * len(gutter)} | '
+        f'<pre><span class="dim">{escape(where)}</span>\n{gutter} | {escape(shown.line)}\n{" " * len(gutter)} | '
         f'<span class="caret">{marks} {escape(place.message)}</span></pre>'
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TextIO
 
 from primus_lint.report.bundle import FEW
+from primus_lint.report.excerpt import excerpt, printable
 from primus_lint.units import gib, gpus, seconds
 
 if TYPE_CHECKING:
@@ -128,18 +129,20 @@ def write_finding(out: TextIO, finding: Finding, checked: Checked, style: Style)
 
 
 def _head(out: TextIO, finding: Finding, style: Style, more: str = "") -> None:
-    out.write(f"{style(finding.severity, finding.severity)}[{finding.name}]: {style('bold', finding.message)}  ")
+    out.write(
+        f"{style(finding.severity, finding.severity)}[{finding.name}]: {style('bold', printable(finding.message))}  "
+    )
     out.write(style("dim", finding.code + more) + "\n")
 
 
 def _tail(out: TextIO, finding: Finding, gutter: str, style: Style) -> None:
     """Notes, confidence and fixes."""
     for note in finding.notes:
-        out.write(f"{gutter} {style('note', '=')} {note}\n")
+        out.write(f"{gutter} {style('note', '=')} {printable(note)}\n")
     if finding.confidence == "estimate" and finding.severity != "info":
         out.write(f"{gutter} {style('note', '=')} confidence: estimate\n")
     for fix in finding.fixes:
-        out.write(f"{gutter} {style('note', '=')} {style('ok', f'fix ({fix.safety})')}: {fix.title}\n")
+        out.write(f"{gutter} {style('note', '=')} {style('ok', f'fix ({fix.safety})')}: {printable(fix.title)}\n")
 
 
 def _excerpt(
@@ -149,16 +152,15 @@ def _excerpt(
     source = checked.document.sources.get(place.path)
     if source is None or place.line < 1:
         if place.message:
-            out.write(f"{gutter} {style('note', '|')} {place.message}\n")
+            out.write(f"{gutter} {style('note', '|')} {printable(place.message)}\n")
         return
     text = source.line_text(place.line).rstrip("\r\n")
-    shown = text.expandtabs(1)[:160]
-    out.write(f"{gutter} {style('note', '|')}\n{style('note', str(place.line).rjust(len(gutter)) + ' |')} {shown}\n")
     start = max(place.column - 1, 0)
-    length = _length(source, place, len(text) - start)
-    if start < 160:
-        marks = style(kind, mark * max(1, min(length, 160 - start)) + (f" {place.message}" if place.message else ""))
-        out.write(f"{gutter} {style('note', '|')} {' ' * start}{marks}\n")
+    shown = excerpt(text, start, _length(source, place, len(text) - start))
+    number = style("note", str(place.line).rjust(len(gutter)) + " |")
+    out.write(f"{gutter} {style('note', '|')}\n{number} {shown.line}\n")
+    marks = style(kind, mark * shown.marks + (f" {printable(place.message)}" if place.message else ""))
+    out.write(f"{gutter} {style('note', '|')} {' ' * shown.indent}{marks}\n")
 
 
 def _length(source: SourceText, place: Place, rest: int) -> int:

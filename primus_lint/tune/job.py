@@ -60,7 +60,7 @@ def rules_of(values: dict[str, Any]) -> Rules:
         limits=limits,
         objective=values.get("objective") or "tokens",
         min_headroom=headroom / 100,
-        budget_s=float(values.get("budget") or "inf"),
+        budget_s=float("inf" if values.get("budget") is None else values["budget"]),
     )
 
 
@@ -73,7 +73,8 @@ def tune_source(
     spoken: list[str] = []
     how.agent = asked(values, settings, spoken.append)
     price = values.get("price") or (settings.gpu_hour_price if settings is not None else None)
-    how.reach = 1 + float(values.get("reach") or 10.0) / 100
+    reach = values.get("reach")
+    how.reach = 1 + (10.0 if reach is None else float(reach)) / 100
     how.front = True
     sizes = world_sizes(values)
     if not sizes:

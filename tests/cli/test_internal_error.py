@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from primus_lint import __main__
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("words", [["examples"], ["check", "examples"], ["rules", "--format", "json"]])
@@ -26,3 +32,59 @@ def test_a_crash_exits_with_2(
     assert stopped.value.code == 2
     said = capsys.readouterr().err
     assert "a bug" in said and "internal error" in said
+
+
+def shell(folder: Path, words: str) -> subprocess.CompletedProcess[str]:
+    line = f"{shlex.quote(sys.executable)} -m primus_lint {words}"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(["bash", "-c", line], cwd=folder, env=env, text=True, capture_output=True, check=False)
+
+
+def test_closed_streams_leave_the_verdict(repo: Path) -> None:
+    """`>&-` and `2>&-`: what nobody reads is not written, and the exit status is what it is with them."""
+    for closed, output in ((">&-", "stderr"), ("2>&-", "stdout")):
+        done = shell(repo, f"configs/oom-llama3.1_70B.yaml {closed}")
+        assert done.returncode == 1 and "Traceback" not in getattr(done, output)
+        assert shell(repo, f"nowhere.yaml {closed}").returncode == 2
+    done = shell(repo, "- <&-")
+    assert done.returncode == 2 and "empty-file" in done.stdout and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+@pytest.mark.parametrize("words", ["configs/oom-llama3.1_70B.yaml", "hardware", "rules", "explain hbm-overflow"])
+def test_a_full_disk_is_told_in_words(repo: Path, words: str) -> None:
+    done = shell(repo, f"{words} > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr == "primus-lint: the output cannot be written: No space left on device\n"
+
+
+def test_a_reader_that_leaves_is_no_finding(repo: Path) -> None:
+    """1 would be a verdict."""
+    for words in ("rules", "rules --format json"):
+        done = shell(repo, f"{words} | true; exit ${{PIPESTATUS[0]}}")
+        assert done.returncode == 2 and done.stderr == ""
+
+
+@pytest.mark.parametrize("words", [["configs"], ["project", "configs/clean-llama3.1_8B.yaml"]])
+def test_an_interrupt_is_no_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], repo: Path, words: list[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("primus_lint.pipeline.check_source", interrupted)
+    monkeypatch.setattr("sys.argv", ["primus-lint", *words])
+    with pytest.raises(SystemExit) as stopped:
+        __main__.main()
+    assert stopped.value.code == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_working_directory_that_is_gone(repo: Path) -> None:
+    path = repo / "configs/clean-llama3.1_8B.yaml"
+    (repo / "gone").mkdir()
+    done = subprocess.run(
+        ["bash", "-c", f"cd gone && rmdir ../gone && {shlex.quote(sys.executable)} -m primus_lint {path}"],
+        cwd=repo, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and "working directory" in done.stderr and "Traceback" not in done.stderr

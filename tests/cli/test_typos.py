@@ -231,3 +231,32 @@ def test_a_summary_names_what_is_shown(repo: Path, lint: Any) -> None:
     path.write_text("# primus-lint: file-ignore[global-batch-divides] to see\n" + path.read_text())
     assert reason("--set", "micro_batch_size=3") == "global-batch-divides (not shown)"
     assert reason("--set", "micro_batch_size=3", "--no-ignores") == "global-batch-divides"
+
+
+@pytest.mark.parametrize("words", ["--reach nan", "--price -1", "--budget inf", "--min-gain -2", "--min-headroom x"])
+def test_numbers_of_options_are_numbers_from_zero_on(repo: Path, lint: Any, words: str) -> None:
+    result = lint("tune", CLEAN, *TARGET, *words.split())
+    assert result.exit_code == 2 and words.split()[0] in result.stderr and words.split()[1] in result.stderr
+
+
+def test_explain_of_what_is_no_recipe_is_no_success(repo: Path, lint: Any) -> None:
+    (repo / "other.yaml").write_text("a: 1\n")
+    (repo / "broken.yaml").write_text("modules:\n  pre_trainer: {\n")
+    for words in (["other.yaml"], ["other.yaml", "--memory"], ["broken.yaml"], ["broken.yaml", "--memory"]):
+        result = lint("explain", *words)
+        assert result.exit_code == 2 and "not a training recipe" in result.stderr
+    assert "yaml-syntax" in lint("explain", "broken.yaml").stderr
+    result = lint("explain", f"{CLEAN}:")
+    assert result.exit_code == 2 and "name the key" in result.stderr
+
+
+def test_a_folder_without_rules_passes_no_test(repo: Path, lint: Any) -> None:
+    result = lint("test-rules", "configs")
+    assert result.exit_code == 2 and "no rule" in result.stderr
+
+
+def test_very_many_unknown_keys_end_soon(repo: Path, lint: Any) -> None:
+    path = repo / CLEAN
+    path.write_text(path.read_text() + "".join(f"      key_{number}: {number}\n" for number in range(5_000)))
+    found = [f for f in findings(lint("--output-format", "json", *TARGET, CLEAN)) if f["name"] == "unknown-key"]
+    assert len(found) == 101 and "not listed" in found[-1]["message"]

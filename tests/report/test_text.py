@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from primus_lint.report.excerpt import excerpt
 from tests.report.conftest import CLEAN, ILLEGAL, OOM, SLOW
 from tests.report.test_noise import spread
 
@@ -48,3 +49,36 @@ def test_colours_change_nothing_else(repo: Path, lint: Any, monkeypatch: pytest.
         assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
     monkeypatch.setenv("NO_COLOR", "1")
     assert lint(OOM).stdout == plain
+
+
+def test_a_place_far_to_the_right_is_shown_with_its_marks() -> None:
+    line = "torchrun " + "--flag value " * 40 + "--lr nan --weight-decay 0.1"
+    start = line.index("nan")
+    shown = excerpt(line, start, 3)
+    assert shown.line.startswith("...") and shown.line[shown.indent : shown.indent + 3] == "nan" and shown.marks == 3
+    near = excerpt(line, 9, 6)
+    assert near.line == line[:160] and (near.indent, near.marks) == (9, 6)
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "indent", "marks"),
+    [
+        ("key:\tvalue", "value", 5, 5),
+        ('"模型":  日本語 x', "日本語", 9, 6),  # wide characters take two columns
+        ("e\u0301te\u0301: 1", "1", 5, 1),  # combining ones take none
+        ("a: \x1b[31m red", "red", 9, 3),
+    ],
+)
+def test_marks_stand_under_what_they_mark(line: str, place: str, indent: int, marks: int) -> None:
+    shown = excerpt(line, line.index(place), len(place))
+    assert (shown.indent, shown.marks) == (indent, marks)
+    assert shown.line.isprintable()
+
+
+@pytest.mark.parametrize("form", ["text", "concise"])
+def test_a_file_cannot_write_to_the_terminal(repo: Path, lint: Any, form: str) -> None:
+    path = repo / CLEAN
+    path.write_text(path.read_text().replace("cosine", '"\\e[31mred\\a"  # \x85 \u2028'))
+    result = lint("--output-format", form, CLEAN)
+    assert "?[31mred?" in result.stdout
+    assert not {"\x1b", "\x07", "\x85", "\u2028"} & set(result.stdout)

@@ -143,6 +143,25 @@ def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         yield finding
 
 
+def other_base(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """`010` and `1:30`: YAML 1.1 reads the first in base 8, the second in base 60."""
+    import re
+
+    pattern = re.compile(r"[+-]?0_*[0-7][0-7_]*|[+-]?[1-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
+    for key, value in written(subject):
+        raw = value.origin.raw
+        if type(value.value) in (int, float) and raw is not None and pattern.fullmatch(raw):
+            base = 60 if ":" in raw else 8
+            if base == 8 and int(raw.replace("_", "")) == value.value:
+                continue  # the same in base 10, or read by a program that knows no base 8 (argparse)
+            message = (
+                f"{key} {raw} is {shown(value.value)}: YAML 1.1 reads it in base {base}; write {shown(value.value)}"
+            )
+            if base == 8:
+                message += f", or {raw.lstrip('+-0_') or 0} if that is meant"
+            yield say(rule, subject, message, (key,))
+
+
 def literal_quotes(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     r"""`${NAME:""}`: the quotes become part of the value."""
     yield from _by_raw(

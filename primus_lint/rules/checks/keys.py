@@ -25,11 +25,23 @@ TOP_LEVEL = frozenset(
     ("work_group", "user_name", "exp_name", "workspace", "platform", "env", "extends", "bases", "modules")
 )
 MISPLACED = frozenset(("model", "models", "module", "overrides", "config", "framework"))  # what belongs under `modules`
+MANY = 100
 META = frozenset(("trainer_class", "trainable", "sink_level", "file_sink_level", "stderr_sink_level"))
 
 
 def unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
-    """Keys that the framework does not know: a misspelling where a known key is near."""
+    """Keys that the framework does not know: a misspelling where a known key is near. Not all where they are very many."""
+    for number, finding in enumerate(_unknown(subject, rule)):
+        if number == MANY:
+            message = (
+                f"more than {MANY} keys are no keys of {label(subject)}: this one and those behind it are not listed"
+            )
+            yield say(rule, subject, message, finding.keys, severity="warning", at_key=True)
+            return
+        yield finding
+
+
+def _unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     name = name_of(subject)
     if name in ("", "megatron") or (name == "torchtitan" and not subject.section.meta):
         return  # the parsers of Megatron and of TorchTitan have rules of their own
