@@ -164,8 +164,12 @@ class Subject:
         """Whether memory and time mean something: a complete recipe whose grid, batch and layout are legal."""
         if not self.modelled:
             return False
-        broken = any(_leaves_no_account(finding) for finding in self.conditions)
-        return (self.run is not None or self.framework == "torchtitan") and not broken
+        return (self.run is not None or self.framework == "torchtitan") and not self._broken
+
+    @cached_property
+    def _broken(self) -> list[str]:
+        """Names of the broken rules that leave nothing to be computed (severities may change afterwards)."""
+        return [finding.name for finding in self.conditions if _leaves_no_account(finding)]
 
     @property
     def grid_known(self) -> bool:
@@ -217,9 +221,8 @@ class Subject:
 
     def _uncomputable(self) -> str:
         """Why neither memory nor time of a known framework can be computed."""
-        broken = [finding.name for finding in self.conditions if _leaves_no_account(finding)]
-        if broken:
-            named = [self.shown_as.get(name, name) for name in broken]
+        if self._broken:
+            named = [self.shown_as.get(name, name) for name in self._broken]
             return f"the recipe is illegal: {', '.join(dict.fromkeys(named))}"
         return f"the recipe is incomplete: {self.incomplete}"
 
@@ -382,6 +385,9 @@ def resolve_source(source: SourceText, options: Options, settings: Settings | No
             world_size=options.world_size, gpus_per_node=options.gpus_per_node, document=document,
         )  # fmt: skip
         stated = stated_versions(options, settings, document)
+        if document.format in ("shell", "megatron-yaml") and document.framework_version:
+            why = "flags that older versions do not have"
+            checked.assumed.append(Assumed("framework_version", document.framework_version, why))
         checked.subjects = [
             Subject(document, section, target, framework_version(section.framework, stated), checked.assumed)
             for section in document.sections

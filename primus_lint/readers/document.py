@@ -76,10 +76,21 @@ class Section:
     `module_preset` are preset names without `.yaml`. `meta` holds what chooses them (`framework`, `config`, `model`)
     with its place; `dropped` the preset values that never reach the run although no live key stands in their place
     (leaves of a section that the module preset defines as a whole). `own_flags` are command-line flags that only the
-    training program itself can know.
+    training program itself can know; `whole`: no other file adds arguments to these.
     """
 
-    __slots__ = ("dropped", "framework", "meta", "model", "module_preset", "name", "node_path", "own_flags", "values")
+    __slots__ = (
+        "dropped",
+        "framework",
+        "meta",
+        "model",
+        "module_preset",
+        "name",
+        "node_path",
+        "own_flags",
+        "values",
+        "whole",
+    )
 
     def __init__(
         self,
@@ -100,6 +111,7 @@ class Section:
         self.meta: dict[str, Value] = {}
         self.dropped: dict[str, Value] = {}
         self.own_flags: tuple[str, ...] = ()
+        self.whole = True
 
     def get(self, key: str, default: Any = None) -> Any:
         value = self.values.get(key)

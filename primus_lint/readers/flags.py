@@ -27,6 +27,18 @@ class Given(NamedTuple):
     key_at: tuple[int, int] | None = None
 
 
+def newer_version(names: Iterable[str]) -> str | None:
+    """The newer of the two versions, where nobody has said which one runs: some flags are only of that one, and none is
+    of an older one."""
+    used = set(names)
+    missing = used - flags("d3528a21").keys()
+    new = flags("d98e8a64") if missing else {}
+    if not any(name in new for name in missing):
+        return None
+    older = (name for name in used - new.keys() if name in flags("d3528a21") or _removed(name, "d98e8a64") is not None)
+    return None if any(older) else "d98e8a64"
+
+
 class Arguments(NamedTuple):
     """`values` by argument name; `own`: flags that the checked Megatron does not have, so the program must."""
 

@@ -5,11 +5,12 @@ The launcher of these files turns `--flag: true` into a bare flag, `[a b]` into 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from primus_lint.readers.document import LocatedProblem, Origin, ResolvedDocument, Section, Value
 from primus_lint.readers.env import EnvUse, substitute, variables
-from primus_lint.readers.flags import Given, values_of
+from primus_lint.readers.flags import Given, newer_version, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,6 +44,8 @@ def read_megatron_yaml(
     result.env_used = body.used
     reader = _Reader(source, env or {}, result)
     given = [reader.given(entry) for entry in args.entries if isinstance(entry.key.value, str)]
+    if version is None:
+        version = result.framework_version = newer_version(item.flag for item in given)
     values, own = values_of(given, version, source.path, result.problems)
     section = Section("MODEL_ARGS", "megatron", values, node_path=("MODEL_ARGS",))
     section.own_flags = own
@@ -57,6 +60,10 @@ def read_megatron_yaml(
         if key not in ("MODEL_ARGS", "ENV_VARS") and type(node) is Value:
             result.top_level[key] = node
     return result
+
+
+# The launcher of Megatron's tests hands the values to a shell, where `Et*3\\|\\(tt\\|\\)*6mL` is `Et*3|(tt|)*6mL`.
+_ESCAPED = re.compile(r"\\+([|()<>;&])")
 
 
 class _Reader:
@@ -91,7 +98,7 @@ class _Reader:
         if "${" in text:
             found = substitute(text, self.env, EnvUse())
             text = found if isinstance(found, str) else str(found)
-        stripped = text.strip()
+        stripped = _ESCAPED.sub(r"\1", text.strip())
         if stripped.startswith("[") and stripped.endswith("]"):
             return tuple(stripped[1:-1].replace(",", " ").split())
         return (stripped,)

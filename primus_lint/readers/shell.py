@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from primus_lint.readers.document import LocatedProblem, Origin, ResolvedDocument, Section, Value
-from primus_lint.readers.flags import Given, values_of
+from primus_lint.readers.flags import Given, newer_version, values_of
 from primus_lint.readers.megatron_yaml import finish
 from primus_lint.readers.program import trained_kind
 from primus_lint.readers.shell_eval import Shell
@@ -33,6 +33,9 @@ MAX_CHARS = 1 << 20
 _RUNS_ANOTHER = re.compile(  # which may train
     r"""(?:^|[\s;&|("'])(?:(?:source|\.|bash|sh|exec|sbatch)\s+\S+|\.{0,2}/\S+)\.(?:sh|sbatch|slurm)\b""", re.MULTILINE
 )
+# Programs that serve, evaluate or convert a model take Megatron's flags, too: a training command says how it trains.
+_NO_TRAINING = re.compile(r"(^|/)(tools|tasks|inference)/|generat|server|infer|evaluat|convert|export|quantize")
+_TRAINING = frozenset(("--train-iters", "--train-samples", "--lr", "--global-batch-size", "--epochs"))
 _LAUNCHERS = ("torch.", "accelerate", "deepspeed")  # modules that run a script
 _MAX_COMMANDS = 16  # training commands of one script that are reported
 _DEEPSPEED = ("--deepspeed", "--deepspeed_config")  # of Megatron-DeepSpeed: another engine, with its own pipeline
@@ -75,8 +78,12 @@ def read_shell(
         if kind := trained_kind(script):
             origin = _origin(source, command[0], None, "experiment", ("program",))._replace(value=kind)
             section.meta["program"] = Value(kind, (origin,))
+        if version is None:
+            names = [field.text.partition("=")[0] for field in words]
+            version = result.framework_version = newer_version(name for name in names if name[:2] == "--")
         given, stray = _given(source, [_with_cause(field, shell) for field in words], version)
         keys = frozenset(key for key, _ in set_values)
+        section.whole = bool(shell.commands)
         section.values, section.own_flags = values_of(
             given, version, source.path, result.problems, stock=name in STOCK, settled=keys, script=script
         )
@@ -138,7 +145,10 @@ def _words(command: list[Field]) -> list[Field]:
 
 
 def _trains(command: list[Field]) -> bool:
-    return sum(field.text.partition("=")[0] in MARKS for field in command) >= 2
+    names = [field.text.partition("=")[0] for field in command]
+    if sum(name in MARKS for name in names) < 2:
+        return False
+    return not _TRAINING.isdisjoint(names) or _NO_TRAINING.search(_script(command)[0]) is None
 
 
 def _from_variables(shell: Shell) -> list[Field]:

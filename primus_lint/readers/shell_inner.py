@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from primus_lint.readers.shell_state import Leave, State
-from primus_lint.readers.shell_text import Segment, Text, Unit, joined, plain, waits_for
+from primus_lint.readers.shell_text import Segment, Text, Unit, joined, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,10 +41,9 @@ class Inner(State):
 
     def sourced(self, words: list[Text]) -> bool | None:
         """`source FILE`, where the file is at hand."""
-        name = plain(words[1]) if len(words) > 1 and waits_for(words[1]) is None else ""
-        found = self.file_text(name)
+        found = self.file_text(words[1]) if len(words) > 1 else None
         if found is None:
-            self.missing.append(name or plain(joined(words)))
+            self.missing.append(plain(words[1] if len(words) > 1 else joined(words)))
             return None
         try:
             return self.script(found)
@@ -53,9 +52,13 @@ class Inner(State):
                 raise
             return leave.status
 
-    def file_text(self, name: str) -> Text | None:
+    def file_text(self, written: Text) -> Text | None:
         """The text of a script that this one names: as written, beside it, or in a folder above it (from which the
-        script may be run); None when it is not there."""
+        script may be run, or which a part that is not known names); None when it is not there."""
+        name = plain(written)
+        if any(segment.why is not None for segment in written):
+            name = plain(written[-1:]) if written[-1].why is None else ""
+            name = name[1:] if name[:1] == "/" else ""
         folder = os.path.dirname(os.path.abspath(self.path))
         above = [os.path.join(folder, *[os.pardir] * level, name) for level in range(_LEVELS)]
         for path in dict.fromkeys((name, *map(os.path.normpath, above))) if name else ():
@@ -98,7 +101,7 @@ class Inner(State):
                 if at == len(words):
                     return given, []
                 if words[at][:1] != "-":
-                    return self.file_text(words[at]) if waits_for(texts[at]) is None else None, texts[at + 1 :]
+                    return self.file_text(texts[at]), texts[at + 1 :]
                 return (texts[at + 1], texts[at + 3 :]) if at + 1 < len(words) else (None, [])
             if word.startswith("--wrap") and name == "sbatch":
                 return (
@@ -106,8 +109,8 @@ class Inner(State):
                 ), []
         if given is not None and os.path.basename(name) in ("sbatch", "ssh"):
             return given, []
-        if name.endswith(".sh") and waits_for(texts[0]) is None:
-            return self.file_text(name), texts[1:]
+        if name.endswith(".sh"):
+            return self.file_text(texts[0]), texts[1:]
         return None, []
 
     def _run_with(self, variables: Mapping[str, Text], text: Text, arguments: list[Text]) -> bool | None:
@@ -128,8 +131,8 @@ class Inner(State):
                             variables[name] = (Segment(what, -1),)
             elif option == "--nodes" and value.isdecimal():
                 variables["SLURM_NNODES"] = variables["SLURM_JOB_NUM_NODES"] = (Segment(value, -1),)
-            elif option[:1] != "-" and re.search(r"\.(sh|sbatch|slurm|sub)$", option) and waits_for(text) is None:
-                return (self.file_text(plain(text)), texts[index + 1 :]), variables
+            elif option[:1] != "-" and re.search(r"\.(sh|sbatch|slurm|sub)$", option):
+                return (self.file_text(text), texts[index + 1 :]), variables
         return (None, []), variables
 
 

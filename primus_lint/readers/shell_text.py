@@ -147,5 +147,7 @@ def split_field(field: Field) -> list[Field]:
         place = (field.start + match.start(), field.start + match.end()) if field.start >= 0 else (-1, -1)
         at = place[0] if place[0] >= 0 else field.at
         unknown = field.unknown if field.unknown and ("$" in match.group() or "`" in match.group()) else None
+        if unknown and field.unset and (name := re.fullmatch(r"\$\{?(\w+)\}?", match.group())):
+            unknown = "$" + name.group(1)
         found.append(Field(match.group(), *place, at, field.variable, unknown, field.unset and unknown is not None))
     return found

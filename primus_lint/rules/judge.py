@@ -29,7 +29,7 @@ def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:
         finding.place = finding.place or Place(checked.path, 1, 1)
     for subject in () if checked.document.fatal else checked.subjects:  # of half a recipe nothing else is sure
         found = findings_of(subject)
-        if subject.section.own_flags:
+        if subject.section.own_flags or not subject.section.whole:
             unsure(found, subject)
         for finding in found:
             locate(finding, subject)
@@ -64,7 +64,9 @@ def unsure(findings: list[Finding], subject: Subject) -> None:
     given = subject.section.values
     if subject.modelled:
         _ = subject.computable  # it asks for errors: decided before a severity changes
-    sets_its_own = any(f.severity == "error" and f.keys and not any(key in given for key in f.keys) for f in findings)
+    sets_its_own = not subject.section.whole or any(
+        f.severity == "error" and f.keys and not any(key in given for key in f.keys) for f in findings
+    )
     saves_memory = any(_SAVES_MEMORY.search(flag) for flag in subject.section.own_flags)
     for finding in findings:
         keys = [key in given for key in finding.keys]

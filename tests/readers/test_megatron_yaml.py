@@ -96,10 +96,18 @@ def test_origins() -> None:
 
 def test_a_flag_of_another_version_is_kept_and_reported() -> None:
     text = "MODEL_ARGS:\n  --moe-flex-dispatcher-num-sms: 8\n"
-    old, new = parse(text), parse(text, version="d98e8a64")
+    old, new = parse(text, version="d3528a21"), parse(text, version="d98e8a64")
     assert old.sections[0].get("moe_flex_dispatcher_num_sms") == new.sections[0].get("moe_flex_dispatcher_num_sms") == 8
     assert [problem.code for problem in old.problems] == ["flag-not-in-version"]
     assert new.problems == []
+    assert parse(text).problems == [] and parse(text).framework_version == "d98e8a64"  # nobody has said another
+    assert parse(text + "  --use-legacy-models: true\n").framework_version is None
+    assert parse(text + "  --DDP-impl: local\n").framework_version is None
+
+
+def test_escapes_for_the_shell() -> None:
+    text = "MODEL_ARGS:\n  --pipeline-model-parallel-layout: Et*3\\\\|\\\\(tt\\\\|\\\\)*6mL\n"
+    assert parse(text).sections[0].get("pipeline_model_parallel_layout") == "Et*3|(tt|)*6mL"
 
 
 def test_model_facts_lie_below_and_set_values_above() -> None:

@@ -408,6 +408,20 @@ def test_a_script_that_is_run_from_the_root_of_its_repository(tmp_path: Any) -> 
     assert read(str(path)).sections[0].get("seq_length") == 16
 
 
+def test_a_file_in_a_folder_that_is_not_known(tmp_path: Any) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/model.sh").write_text("ARGS='--bf16'\n")
+    path = tmp_path / "run.sh"
+    path.write_text(f". `pwd`/conf/model.sh\ntorchrun pretrain_gpt.py {CORE}$ARGS\n")
+    assert read(str(path)).sections[0].get("bf16") is True
+
+
+def test_serving_a_model_is_no_training() -> None:
+    serve = f"torchrun tools/run_text_generation_server.py {CORE}--load x --micro-batch-size 1\n"
+    assert not parse(serve).is_recipe and parse(serve.replace("--load", "--lr 1 --load")).is_recipe
+    assert [section.name for section in parse(serve + f"torchrun pretrain_gpt.py {CORE}\n")] == ["pretrain_gpt.py"]
+
+
 def test_a_launcher_that_is_a_script_and_tries_again() -> None:
     document = parse(
         f"run() {{\n  python3 mine.py --nnodes 2 --nproc-per-node 4 -- python3 pretrain_gpt.py {CORE}--bf16\n}}\nwhile true; do run; done\n"

@@ -23,6 +23,9 @@ def test_choices_and_layers_of_a_fork(program: str) -> None:
     flags = f"{SIZES}{BATCH}--tokenizer-type MyTokenizer --transformer-impl local --normalization RMSNorm "
     of_its_own = severities(f"{program} {flags}{OWN}")
     assert of_its_own["argument-choice"] == of_its_own["local-norm-plain"] == "warning"
+    source = SourceText.from_text("run.sh", f"torchrun --nproc_per_node 8 {program} {flags}{OWN}\n")
+    [subject] = check_source(source, Options()).subjects
+    assert subject.no_memory == ("the recipe is illegal: local-norm-plain",)
     assert severities(f"{program} {flags}")["argument-choice"] == "error"
     assert severities(f"{program} {flags}")["local-norm-plain"] == "error"
 
@@ -52,6 +55,25 @@ def test_a_flag_of_an_older_megatron_is_an_error_of_a_stated_version() -> None:
     command = f"pretrain_gpt.py {SIZES}{BATCH}--DDP-impl local"
     assert severities(command) == {"flag-of-an-older-version": "warning"}
     assert severities(command, version="d3528a21") == {"removed-flag": "error"}
+
+
+def test_the_newer_version_by_its_flags() -> None:
+    command = f"torchrun --nproc_per_node 8 pretrain_gpt.py {SIZES}{BATCH}--megatron-fsdp-version 2\n"
+    checked = check_source(SourceText.from_text("run.sh", command), Options())
+    assert checked.subjects[0].version == "d98e8a64" and not any(f.name == "unknown-argument" for f in checked.findings)
+    assert ("framework_version", "d98e8a64") in [item[:2] for item in checked.assumed]
+    older = check_source(SourceText.from_text("run.sh", command), Options(framework_version="d3528a21"))
+    assert older.subjects[0].version == "d3528a21" and any(f.name == "unknown-argument" for f in older.findings)
+
+
+def test_flags_that_another_file_runs_with_more() -> None:
+    text = f'MODEL="{SIZES}--num-experts 4 --tensor-model-parallel-size 2"\n'
+    checked = check_source(SourceText.from_text("model.sh", text), Options())
+    assert checked.findings and not any(finding.severity == "error" for finding in checked.findings)
+    open_value = check_source(
+        SourceText.from_text("model.sh", text.replace("local", "x") + 'X="--lr $A --seed $B"\n'), Options()
+    )
+    assert sorted(f.message.split()[0] for f in open_value.findings if f.name == "unset-variable") == ["$A", "$B"]
 
 
 def test_megatron_deepspeed_is_not_judged_by_megatrons_conditions() -> None:
