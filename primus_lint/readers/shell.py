@@ -153,8 +153,11 @@ def _trains(command: list[Field]) -> bool:
 
 def _from_variables(shell: Shell) -> list[Field]:
     """No command shows its flags (another file runs it): the flags of all variables and arrays, in order."""
-    texts = [text for items in shell.arrays.values() for text in items.values()]
-    found = [field_of(text, 0) for text in texts]
+    found = []
+    for items in shell.arrays.values():
+        fields = [field_of(text, 0) for text in items.values()]
+        if any(field.text.startswith("--") for field in fields):  # a list of numbers has no flags
+            found.extend(fields)
     for text in shell.variables.values():
         if any("--" in segment.text for segment in text):
             found.extend(split_field(field_of(text, 0)))

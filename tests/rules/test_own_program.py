@@ -70,6 +70,8 @@ def test_flags_that_another_file_runs_with_more() -> None:
     text = f'MODEL="{SIZES}--num-experts 4 --tensor-model-parallel-size 2"\n'
     checked = check_source(SourceText.from_text("model.sh", text), Options())
     assert checked.findings and not any(finding.severity == "error" for finding in checked.findings)
+    numbers = check_source(SourceText.from_text("model.sh", f"KINDS=(0 1 2)\nMODEL=({SIZES})\n"), Options())
+    assert numbers.findings and not any(finding.severity == "error" for finding in numbers.findings)
     open_value = check_source(
         SourceText.from_text("model.sh", text.replace("local", "x") + 'X="--lr $A --seed $B"\n'), Options()
     )
