@@ -128,11 +128,12 @@ class Recompute(Record):
     granularity: str | None  # None, "full", "selective"
     method: str | None  # "uniform", "block"
     num_layers: Int | None
-    modules: tuple[str, ...]  # of selective recomputation
+    modules: tuple[str, ...]  # of selective recomputation; "torchtitan_op": by operation, as TorchTitan does
     layer_ids: tuple[int, ...] | None  # Primus's own list, MTP depths after the decoder layers
     distribute_saved_activations: bool
     fine_grained_offload: tuple[str, ...]
     cpu_offload_layers: int
+    early_stop: bool = False  # ends at the last tensor that the backward needs (torch's checkpoints without re-entry)
 
 
 class Precision(Record):

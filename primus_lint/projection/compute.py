@@ -234,6 +234,46 @@ def mlp_half(context: Context) -> Block:
     return block
 
 
+def last_product(context: Context) -> Cost:
+    """The forward of what follows the last tensor that the backward of a dense layer needs: the down projection, whose output
+    is only added to the residual, and that sum."""
+    run = context.run
+    last = shapes.mlp_gemms(run.model, run.parallel, context.held, run.model.ffn_hidden_size)[-1]
+    found = linear(context, last).forward
+    size = traffic.ELEMENT_BYTES[run.precision.params_dtype]
+    summed = traffic.residual(run, context.held.local * run.model.hidden_size, size)
+    found.add(cost.MEMORY, context.device.memory(summed.forward_bytes))
+    return found
+
+
+def by_operation(context: Context) -> Cost:
+    """What TorchTitan's selective recomputation by operation repeats of a dense layer (`_apply_op_sac`): it keeps attention,
+    reduce-scatters, and of the 16-bit products wq, wk, wv, wo, w1, w3, w2 every other one from the first on. Products in
+    float8 are another operation, which is not on its list."""
+    run = context.run
+    model, parallel = run.model, run.parallel
+    query = model.num_attention_heads * model.kv_channels // parallel.tp
+    key = model.kv_channels * maximum(model.num_query_groups // parallel.tp, 1)
+    shares = {"qkv": key / (query + 2 * key), "proj": 1.0, "fc1": 0.5, "fc2": 0.0}
+    again = Cost()
+    gemms = [
+        *shapes.attention_gemms(model, parallel, context.held),
+        *shapes.mlp_gemms(model, parallel, context.held, model.ffn_hidden_size),
+    ]
+    for gemm in gemms:
+        share = 1.0 if context.fp8 else shares[gemm.name]
+        for kind, pair in linear(context, gemm).forward.parts.items():
+            if kind not in (cost.TP, cost.CONTENTION):
+                again.add(kind, pair, share)
+            elif gemm.parallel == "column":  # the gather in front of it; what a row-parallel one scatters is kept
+                again.add(kind, pair)
+    moved_ = traffic.attention_block(run, context.held).plus(
+        traffic.mlp_block(run, context.held, model.ffn_hidden_size)
+    )
+    again.add(cost.MEMORY, context.device.memory(moved_.forward_bytes))
+    return again
+
+
 def shared_experts(context: Context) -> Block:
     """The products of the shared experts; empty without them."""
     experts = context.run.model.moe

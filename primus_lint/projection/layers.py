@@ -162,6 +162,8 @@ def selective(context: Context, moe: bool, feed_forward: Block) -> Cost:
             for gemm in shapes.attention_gemms(run.model, run.parallel, context.held):
                 if gemm.name in ("q_up", "kv_up"):
                     again.merge(compute.linear(context, gemm).forward)
+        elif module == "torchtitan_op" and not moe:
+            again.merge(compute.by_operation(context))
         elif module == "shared_experts" and moe:
             again.merge(compute.shared_experts(context).forward)
     return again
@@ -258,7 +260,10 @@ def chunk_stage(table: LayerTable, chunk: Chunk) -> Stage:
         backward.merge(one.block.backward, count)
         weight.merge(one.block.weight, count)
         again.merge(one.again, count)
-        again.merge(one.block.forward, recomputed_layers(run.recompute, layers, position, stop))
+        whole = recomputed_layers(run.recompute, layers, position, stop)
+        again.merge(one.block.forward, whole)
+        if run.recompute.early_stop and not kind[0]:
+            again.merge(compute.last_product(table.contexts[kind[1]]), -1 * whole)
         forward.merge(one.block.alone, count * unpaired * 0.5)
         backward.merge(one.block.alone, count * unpaired * 0.5)
         weights = weights + one.block.weights * count

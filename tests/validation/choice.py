@@ -69,7 +69,7 @@ def configuration(raws: list[dict[str, str]]) -> Configuration | None:
     if row.request is None or row.reason is not None or not known:
         return None
     try:
-        lowered, found = recipe(row.request, row.source)
+        lowered, found = recipe(row.request)
     except RequestError:
         return None
     if lowered is None or why_not(lowered) is not None:

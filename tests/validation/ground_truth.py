@@ -25,7 +25,7 @@ from primus_lint.projection import project, why_not
 from primus_lint.readers.batch import RequestError, read_batch
 
 from .ground_truth_blog import assumed
-from .ground_truth_facts import NETWORKS, OTHER_MEMORY, RECOMPUTE, REDUCED_IN_FP32
+from .ground_truth_facts import NETWORKS, OTHER_MEMORY, RECOMPUTE
 from .ground_truth_figures import show, summary
 from .ground_truth_rows import Row, build, start
 from .in_situ_ratios import without_source
@@ -54,9 +54,11 @@ def run(paths: list[Path]) -> dict[str, Any]:
     return figures
 
 
-def recipe(request: dict[str, Any], source: str = "") -> tuple[Any, Any]:
-    """(Run, accelerator) of a request; (None, None) when it cannot be lowered. Raises RequestError. `source`: whose software
-    ran it, where that reduces gradients otherwise than Megatron-LM with the same sharding."""
+def recipe(request: dict[str, Any]) -> tuple[Any, Any]:
+    """(Run, accelerator) of a request; (None, None) when it cannot be lowered. Raises RequestError. `replaced` of a request: parts
+    of the run that its software does otherwise than Megatron-LM with these arguments."""
+    request = dict(request)
+    replaced = request.pop("replaced", {})
     target = request["target"]
     found = accelerator(target["gpu"])
     if found is None or target["world_size"] is None:
@@ -64,8 +66,8 @@ def recipe(request: dict[str, Any], source: str = "") -> tuple[Any, Any]:
     document = read_batch(request)
     place = Target(found.name, target["world_size"], target["gpus_per_node"])
     lowered = lower(document.sections[0], place, "d3528a21", "megatron", request.get("env"), request.get("stack")).run
-    if lowered is not None and source.startswith(REDUCED_IN_FP32):
-        lowered = replace(lowered, precision=replace(lowered.precision, grads_dtype="fp32"))
+    if lowered is not None:
+        lowered = replace(lowered, **{part: replace(getattr(lowered, part), **new) for part, new in replaced.items()})
     return lowered, found
 
 
@@ -79,7 +81,7 @@ def prepare(row: Row) -> dict[str, Any]:
     if needed:
         return {**result, "abstained": f"not stated: {', '.join(needed)}"}
     try:
-        recipe_run, found = recipe(row.request, row.source)
+        recipe_run, found = recipe(row.request)
     except RequestError as error:
         return {**result, "abstained": str(error)}
     if recipe_run is None:
@@ -107,7 +109,7 @@ def score(result: dict[str, Any]) -> None:
     projection = project(recipe_run, found, node)
     assert projection is not None
     result.update(_compare(raw, projection))
-    today, _ = recipe({**row.request, "stack": None}, row.source)
+    today, _ = recipe({**row.request, "stack": None})
     newest = project(today, found, node)
     assert newest is not None
     result["newest_error"] = _compare(raw, newest)["error"]
@@ -119,7 +121,7 @@ def score(result: dict[str, Any]) -> None:
     }
     if any(name.startswith("recompute") for name in row.missing):
         other = dict(row.request, args={**row.request["args"], **RECOMPUTE["full"]})
-        slow_run, _ = recipe(other, row.source)
+        slow_run, _ = recipe(other)
         slow = project(slow_run, found, node)
         if slow is not None:
             result["interval"] = [_compare(raw, slow)["projected"], result["projected"]]

@@ -110,8 +110,12 @@ FRAMEWORKS = {
 # Sources whose software has no tensor or pipeline parallelism, so that a blank is 1
 NO_MODEL_PARALLELISM = ("MosaicML", "torchtitan docs", "fms-fsdp", "Primus MaxText")
 NO_PIPELINE = ("InternEvo", "torchtitan asyncTP")
-# Sources that shard as Megatron-LM's torch FSDP2 does, and reduce in fp32 (torchtitan's `mixed_precision_reduce`)
-REDUCED_IN_FP32 = ("torchtitan",)
+# Start of the source's name -> what it does otherwise than Megatron-LM with the same arguments, by part of the run. torchtitan
+# reduces in fp32 (`mixed_precision_reduce`) and wraps blocks in torch's checkpoints without re-entry, which end early.
+REPLACED: dict[str, dict[str, dict[str, Any]]] = {
+    "torchtitan": {"precision": {"grads_dtype": "fp32"}, "recompute": {"early_stop": True}},
+}
+BY_OPERATION = {"granularity": "selective", "modules": ("torchtitan_op",)}
 # Sources without gradient accumulation: the global batch is the micro-batch of every data-parallel rank. torchtitan had
 # none before July 2025; fms-fsdp has none.
 ONE_MICRO_BATCH = ("torchtitan", "fms-fsdp")
@@ -153,8 +157,8 @@ RECOMPUTE: dict[str, dict[str, Any]] = {
     # MaxText's policy keeps every product and attention's output; norms and activations are made again
     "minimal_flash": {"recompute_granularity": "selective", "recompute_modules": ["layernorm"]},
 }  # fmt: skip
-# torchtitan: every other layer, or every other product of every layer: about half of a forward again, either way
-HALVES = ("selective layer", "selective op", "selective(per-op SAC)")
+EVERY_OTHER_LAYER = "selective layer"  # torchtitan
+OPERATIONS = ("selective op", "selective(per-op SAC)")
 DEPTHS = {
     "Llama-2-13B": 40,
     "Llama-2-70B": 80,

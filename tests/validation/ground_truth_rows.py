@@ -12,13 +12,14 @@ from typing import Any
 
 from . import ground_truth_bridge, ground_truth_pax, ground_truth_pilot
 from .ground_truth_facts import (
+    BY_OPERATION,
     DEPTHS,
     ENVIRONMENTS,
+    EVERY_OTHER_LAYER,
     FLASH_ATTENTION,
     FRAMEWORKS,
     FSDP,
     GPUS,
-    HALVES,
     IN_LINE,
     LAYERS,
     MODELS,
@@ -26,8 +27,10 @@ from .ground_truth_facts import (
     NO_MODEL_PARALLELISM,
     NO_PIPELINE,
     ONE_MICRO_BATCH,
+    OPERATIONS,
     PRECISIONS,
     RECOMPUTE,
+    REPLACED,
     SEQUENCES,
     SKIPPED,
     SOURCES,
@@ -107,12 +110,20 @@ def build(raw: dict[str, str]) -> Row:
     if row.reason is None and gpus:
         row.request = {
             "id": row.id, "framework": "megatron", "version": None, "model": model, "args": args,
-            "env": _environment(source),
+            "env": _environment(source), "replaced": _replaced(raw, source),
             "stack": {"flash_attn": (start(source, FLASH_ATTENTION) or {}).get(raw["gpu"])},
             "target": {"gpu": GPUS.get(raw["gpu"], raw["gpu"]), "world_size": int(gpus),
                        "gpus_per_node": int(raw["gpus_per_node"] or 8)},
         }  # fmt: skip
     return row
+
+
+def _replaced(raw: dict[str, str], source: str) -> dict[str, Any]:
+    """Parts of the run that no argument of Megatron-LM says."""
+    found = dict(start(source, REPLACED) or {})
+    if raw["recompute"] in OPERATIONS:
+        found["recompute"] = {**found.get("recompute", {}), **BY_OPERATION}
+    return found
 
 
 def _environment(source: str) -> dict[str, str] | None:
@@ -254,8 +265,10 @@ def _precision(raw: dict[str, str], args: dict[str, Any], row: Row) -> None:
 
 def _recompute(raw: dict[str, str], args: dict[str, Any], row: Row) -> None:
     stated = RECOMPUTE.get(raw["recompute"])
-    if raw["recompute"] in HALVES and raw["model"] in DEPTHS:
+    if raw["recompute"] == EVERY_OTHER_LAYER and raw["model"] in DEPTHS:
         args.update(RECOMPUTE["full"], recompute_method="block", recompute_num_layers=DEPTHS[raw["model"]] // 2)
+    elif raw["recompute"] in OPERATIONS:
+        return  # `_replaced`
     elif stated is not None:
         args.update(stated)
     else:

@@ -39,8 +39,6 @@ def reasons(v: Namespace) -> tuple[str, ...]:
 def notes(v: Namespace) -> tuple[str, ...]:
     """What the time takes for something else."""
     out = ["torchtitan: time is that of the same products and collectives in Megatron"]
-    if v["activation_checkpoint.mode"] == "selective" and v["activation_checkpoint.selective_ac_option"] == "op":
-        out.append("torchtitan: selective recomputation by operation is timed as half of the layers recomputed")
     if _float8(v) and _turbo(v) and v.get("primus_turbo.use_turbo_float8_linear"):
         out.append("torchtitan: Primus-Turbo's float8 layers are timed as those with tensorwise scales")
     return tuple(out)
@@ -58,7 +56,12 @@ def timed_run(v: Namespace, target: Target) -> Run | None:
     run = lower(Section("torchtitan", "megatron", values), target, DEFAULT, "megatron").run
     # Megatron's FSDP2 reduces gradients in the format of the weights, TorchTitan's in that of its policy
     reduced = "bf16" if v["training.mixed_precision_reduce"] == "bfloat16" else "fp32"
-    return None if run is None else replace(run, precision=replace(run.precision, grads_dtype=reduced))
+    if run is None:
+        return None
+    recompute = replace(run.recompute, early_stop=bool(v["activation_checkpoint.early_stop"]))
+    if _by_operation(v):
+        recompute = replace(recompute, granularity="selective", modules=("torchtitan_op",))
+    return replace(run, precision=replace(run.precision, grads_dtype=reduced), recompute=recompute)
 
 
 def arguments(v: Namespace) -> dict[str, Any]:
@@ -128,15 +131,22 @@ def _block_weights(v: Namespace) -> int:
 
 def _recompute(v: Namespace) -> dict[str, Any]:
     mode, option, layers = v["activation_checkpoint.mode"], v["activation_checkpoint.selective_ac_option"], v["layers"]
-    if mode == "none":
+    if mode == "none" or _by_operation(v):
         return {}
     if mode == "full":
         return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
-    count = layers // 2 if option == "op" else layers // max(int(option), 1)
+    count = layers // max(int(option), 1)
     per_stage = ceil_div(count, v["num_stages"] if v["pp"] > 1 else 1)
     if per_stage == 0:
         return {}
     return {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": per_stage}
+
+
+def _by_operation(v: Namespace) -> bool:
+    """Whether single operations of every layer are recomputed (`timed_run` says so; Megatron has no such argument)."""
+    return bool(
+        v["activation_checkpoint.mode"] == "selective" and v["activation_checkpoint.selective_ac_option"] == "op"
+    )
 
 
 def _layout(v: Namespace) -> str:

@@ -69,6 +69,26 @@ def test_layers_are_split_as_the_real_program_splits_them() -> None:
     assert [json.loads(line) for line in done.stdout.splitlines()] == mine
 
 
+@pytest.mark.skipif(PYTHON is None, reason="no interpreter with torchtitan (TORCHTITAN_PYTHON)")
+def test_what_is_made_again_is_what_the_real_program_makes_again() -> None:
+    """The sums of tests/projection/test_recompute.py: all products, all but w2, or wk, wo and w3 (attention's are not counted)."""
+    hidden, key, width = 64, 32, 160
+    whole = 2 * hidden**2 + 2 * hidden * key + 3 * hidden * width
+    expected = {
+        ("full", "op", False): whole,
+        ("full", "op", True): whole - hidden * width,
+        ("selective", "1", True): whole - hidden * width,
+        ("selective", "op", False): hidden * key + hidden**2 + hidden * width,
+        ("selective", "op", True): hidden * key + hidden**2 + hidden * width,
+    }
+    text = "\n".join(json.dumps([*case, hidden, key, width]) for case in expected)
+    done = subprocess.run(
+        [str(PYTHON), str(HERE / "recomputed.py")], input=text, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == list(expected.values())
+
+
 @pytest.mark.skipif(not ROWS.exists(), reason="../shared/ground-truth is absent")
 def test_published_runs_lie_near_the_projection() -> None:
     """Llama 3 on A100 (FSDP2 over 64 GPUs) and H100 (FSDP2 with tensor parallelism) as torchtitan published them."""
