@@ -54,12 +54,10 @@ def _calibrate(log: str, config: str, path: str | None, values: dict[str, Any]) 
     from primus_lint.measure import training_log
     from primus_lint.measure.calibration import calibrate, memory_lines
     from primus_lint.measure.store import Store
-    from primus_lint.pipeline import check_source
-    from primus_lint.settings import load_settings
 
     with open(log, encoding="utf-8", errors="replace") as file:
         logged = training_log.read(file)
-    checked = check_source(common.file_source(config), common.make_options(values), load_settings(config))
+    checked = common.check_file(config, values)
     subject = next((subject for subject in checked.subjects if subject.run is not None), None)
     if subject is None:
         for finding in checked.findings:

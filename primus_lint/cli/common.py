@@ -174,6 +174,17 @@ def file_source(path: str) -> SourceText:
         raise UsageError(f"{path}: {error.strerror or error}") from None
 
 
+def check_file(path: str, values: dict[str, Any]) -> Checked:
+    """A file that a command is about, checked under its settings. Raises UsageError where either cannot be used."""
+    from primus_lint.pipeline import check_source
+    from primus_lint.settings import load_settings
+
+    settings = load_settings(path)
+    if not settings_problems(settings, set()):
+        raise UsageError(f"the settings ({settings.path}) have a mistake")
+    return check_source(file_source(path), make_options(values), settings)
+
+
 def read_source(path: str, stdin_filename: str | None) -> SourceText:
     """The text of a file or of standard input. Raises OSError."""
     from primus_lint.source.text import SourceText

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ def command(file: str, **values: Any) -> None:
 
     chosen = common.make_options(values)
     settings = load_settings(file)
+    good = common.settings_problems(settings, set())
     click.echo(f"settings: {settings.path or 'none found: defaults'}")
     for name in ("profile", "fail_on", "framework_version"):
         _show(name, getattr(settings, name))
@@ -42,6 +44,7 @@ def command(file: str, **values: Any) -> None:
     click.echo(f"target: gpu {target.gpu or 'unknown'}, world size {target.world_size or 'unknown'}")
     for item in assumed:
         click.echo(f"  {item.what} = {item.value} from {item.source}")
+    sys.exit(0 if good else 2)
 
 
 def _show(name: str, value: object) -> None:

@@ -24,9 +24,9 @@ def command(what: str, memory: bool, rank: int | None, **values: Any) -> None:
     """Explain a rule (name or code), a key, one value (FILE:key), or a file's memory (FILE --memory)."""
     path, _, key = what.rpartition(":")
     if path and key and os.path.isfile(path):
-        sys.exit(_value(_checked(path, values), key))
+        sys.exit(_value(common.check_file(path, values), key))
     if os.path.isfile(what):
-        checked = _checked(what, values)
+        checked = common.check_file(what, values)
         if not checked.subjects:
             for finding in checked.findings:
                 click.echo(f"{finding.severity}[{finding.name}]: {finding.message}", err=True)
@@ -36,13 +36,6 @@ def command(what: str, memory: bool, rank: int | None, **values: Any) -> None:
     if path and os.path.isfile(path):
         raise common.UsageError(f"name the key behind the colon: {path}:KEY, or leave the colon out")
     sys.exit(_rule_or_key(what))
-
-
-def _checked(path: str, values: dict[str, Any]) -> Checked:
-    from primus_lint.pipeline import check_source
-    from primus_lint.settings import load_settings
-
-    return check_source(common.file_source(path), common.make_options(values), load_settings(path))
 
 
 def _rule_or_key(what: str) -> int:

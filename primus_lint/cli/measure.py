@@ -77,10 +77,7 @@ def _run(file: str | None, path: str, values: dict[str, Any]) -> int:
 def _recipe(file: str | None, values: dict[str, Any]) -> Run | None:
     """The recipe of a file, or of a model alone (bf16, micro-batch 1, its own or 4,096 tokens; --set changes them)."""
     if file is not None:
-        from primus_lint.pipeline import check_source
-        from primus_lint.settings import load_settings
-
-        checked = check_source(common.file_source(file), common.make_options(values), load_settings(file))
+        checked = common.check_file(file, values)
         runs = [subject.run for subject in checked.subjects if subject.run is not None]
         if not runs:
             for finding in checked.findings:

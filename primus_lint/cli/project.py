@@ -22,10 +22,7 @@ BAR = 48
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(file: str, form: str, **values: Any) -> None:
     """Memory of every pipeline rank and projected speed of FILE on its target."""
-    from primus_lint.pipeline import check_source
-    from primus_lint.settings import load_settings
-
-    checked = check_source(common.file_source(file), common.make_options(values), load_settings(file))
+    checked = common.check_file(file, values)
     if checked.unreadable or not checked.subjects:
         for finding in checked.findings:
             click.echo(f"{finding.severity}[{finding.name}]: {finding.message}", err=True)

@@ -31,6 +31,8 @@ def tune_file(path: str, values: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         return {"path": path, "error": f"{error.strerror or error}"}
     settings = common.settings_for(source.path, values.get("config"), bool(values.get("isolated")), {})
+    if not common.settings_problems(settings, set()):
+        return {"path": path, "error": f"the settings ({settings.path}) have a mistake"}
     return tune_source(source, common.make_options(values), settings, rules_of(values), values)
 
 

@@ -94,3 +94,21 @@ def test_no_former_name_belongs_to_another_rule(renamed: Path, lint: Any) -> Non
     forget_settings()
     result = lint("configs")
     assert result.exit_code == 2 and "names two rules" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check"],
+        ["--diff", "--no-tune"],
+        ["project"],
+        ["explain"],
+        ["config"],
+        ["tune", "--json"],
+        ["measure", "--dry-run", "--store", "s"],
+    ],
+)
+def test_no_command_goes_on_with_settings_that_have_a_mistake(repo: Path, lint: Any, words: list[str]) -> None:
+    settle(repo, 'selct = ["M"]\n...')
+    result = lint(*words, "configs/clean-llama3.1_8B.yaml")
+    assert result.exit_code == 2 and "did you mean `select`?" in result.output
