@@ -105,7 +105,9 @@ def _facts(rule: dict[str, Any]) -> str:
 
 
 def _condition(rule: dict[str, Any]) -> list[str]:
-    covers = [f"Covers the framework's conditions {', '.join(rule['catalogue'])}."] if rule["catalogue"] else []
+    conditions = rule["catalogue"]
+    noun = "condition" if len(conditions) == 1 else "conditions"
+    covers = [f"Covers the framework's {noun} {', '.join(conditions)}."] if conditions else []
     if rule.get("check") is not None:
         module, _, function = rule["check"].partition(":")
         if module == "document":
