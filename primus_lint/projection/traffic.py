@@ -22,6 +22,9 @@ ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 # An operation as it is counted here stands for 2.6 kernels with the modules around them (126 kernels over 48 operations of a
 # layer, tools/measure_host.py); a kernel that is launched in a loop, over experts, counts for itself.
 IN_A_LOOP = 48 / 126
+# Bytes that an unfused `unpermute` moves for a value beyond reading it: `scatter_add_` swaps whole words of 4 bytes, read and
+# written, whether it sums in 16 bits (Megatron-Core 0.16) or in fp32
+SCATTER_ADD = 8
 
 
 class Traffic:
@@ -191,14 +194,17 @@ def permutations(run: Run, experts: MixtureOfExperts, held: Tokens, routed: Rout
     size = ELEMENT_BYTES[run.precision.params_dtype]
     hidden = run.model.hidden_size
     if experts.dispatcher == "flex":
-        once = 0 if experts.flex_backend == "hybridep" else 2 * 2 * size * routed.rows * hidden
-        return Traffic(once, once, 4, 4)
+        if experts.flex_backend == "hybridep":
+            return Traffic(0, 0, 4, 4)
+        fused = experts.permute_fusion or run.kernels.turbo_deepep
+        once = (2 * 2 * size + (0 if fused else SCATTER_ADD)) * routed.rows * hidden
+        return Traffic(once, once, 4 if fused else 14, 4 if fused else 14)
     local = held.local * hidden
     copies = routed.sent * hidden
     read = local if experts.permute_fusion else copies
     permute = size * (read + copies)
-    # the inverse sums the copies of a token; unfused it accumulates in fp32 by scatter-add (read, read and write fp32)
-    unpermute = size * (copies + local) if experts.permute_fusion else size * copies + 8 * copies + size * local
+    # the inverse sums the copies of a token
+    unpermute = size * (copies + local) + (0 if experts.permute_fusion else SCATTER_ADD * copies)
     sort = 2 * 2 * size * routed.rows * hidden
     launches = 4 if experts.permute_fusion else 14
     moved = permute + unpermute + sort

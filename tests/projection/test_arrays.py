@@ -86,6 +86,39 @@ def test_experts(dispatcher: str) -> None:
     check(recipes, "mi355x")
 
 
+@pytest.mark.parametrize(("pp", "delayed"), [(1, False), (2, True)])
+def test_experts_beside_other_micro_batches(pp: int, delayed: bool) -> None:
+    recipes = []
+    for ep, mbs, batch in product((2, 8, 16), (1, 2), (128, 512)):
+        extra: dict[str, Any] = {"num_virtual_stages_per_pipeline_rank": 2} if pp > 1 else {}
+        recipes.append(
+            run(
+                "qwen3-30b-a3b", gpu="mi355x", world_size=64, pipeline_model_parallel_size=pp, expert_model_parallel_size=ep,
+                expert_tensor_parallel_size=1, micro_batch_size=mbs, global_batch_size=batch,
+                moe_token_dispatcher_type="alltoall", moe_grouped_gemm=True, overlap_moe_expert_parallel_comm=True,
+                delay_wgrad_compute=delayed, **extra,
+            )
+        )  # fmt: skip
+    check(recipes, "mi355x")
+
+
+@pytest.mark.parametrize(
+    "recompute",
+    [
+        {"granularity": "selective", "modules": ("torchtitan_op",)},
+        {"granularity": "full", "method": "uniform", "num_layers": 1, "early_stop": True},
+    ],
+)
+def test_checkpoints_of_torch(recompute: dict[str, Any]) -> None:
+    recipes = []
+    for tp, mbs in product((1, 2, 8), (1, 2)):
+        found = run(
+            "llama3-8b", world_size=16, tensor_model_parallel_size=tp, micro_batch_size=mbs, sequence_parallel=tp > 1
+        )
+        recipes.append(replace(found, recompute=replace(found.recompute, **recompute)))
+    check(recipes, "h100")
+
+
 def test_sharding_and_schedules() -> None:
     for args in (
         {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "ckpt_format": "torch_dist"},
