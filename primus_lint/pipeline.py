@@ -278,6 +278,8 @@ class Subject:
         names = self.lowered.namespace
         try:
             against = reasons(names)
+            if self.target.world_size is None:
+                return None, against
             run = None if against else timed_run(names, self.target)
             return run, against or (notes(names) if run is not None else (f"torchtitan: {UNKNOWN_SIZES}",))
         except (*WRONG_KIND, ArithmeticError):  # text or a list where a number belongs: the key rules say which

@@ -10,6 +10,7 @@ import pytest
 
 from primus_lint.evaluate import evaluate
 from primus_lint.ir.run import Target
+from primus_lint.ledger.titan.sizes import abstain
 from primus_lint.lower import torchtitan
 from primus_lint.readers.batch import section_of
 from primus_lint.rules.engine import check
@@ -183,6 +184,40 @@ def test_memory_that_is_not_modelled_gives_its_reason(tmp_path: Path) -> None:
     assert subject.ledger is None
     assert any("context parallel" in reason for reason in subject.not_modelled)
     assert ask({"parallelism.context_parallel_degree": 2}, model="llama3/8B", gpu="mi300x")["memory"] is None
+
+
+def test_experts_that_ranks_pad_still_fit_at_some_size(tmp_path: Path) -> None:
+    """16 experts over 16,384 ranks are gathered with 16,368 of padding: without a world size that is no error."""
+    text = (
+        "model: {name: llama4, flavor: 17bx16e}\ntraining: {local_batch_size: 1, seq_len: 4096}\n"
+        "activation_checkpoint: {mode: full}"
+    )
+    checked = check_text(text, {"framework": "torchtitan", "gpu": "mi355x"}, tmp_path)
+    assert "M101" not in {finding.code for finding in checked.findings}
+    (subject,) = checked.subjects
+    accelerator = subject.accelerator
+    assert accelerator is not None
+    verdicts = {size: subject.at_world(size).ledger.fits(accelerator.visible_hbm_bytes) for size in (4, 64, 16384)}
+    assert verdicts == {4: False, 64: True, 16384: False}
+    assert not subject.not_modelled or "wrong kind" not in " ".join(subject.not_modelled)
+
+
+def test_experts_and_float8_have_an_account() -> None:
+    """And what has none is named."""
+    shape = {"training.local_batch_size": 1, "training.seq_len": 4096}
+    for model, args in (
+        ("llama4/17bx16e", {"parallelism.expert_parallel_degree": 8}),
+        ("qwen3/30B-A3B", {}), ("qwen3/1.7B", {}), ("llama3/8B", {"model.converters": ["quantize.linear.float8"]}),
+    ):  # fmt: skip
+        memory = ask({**shape, **args}, 64, model=model, gpu="mi355x")["memory"]
+        assert memory is not None and memory["ranks"][0]["static_bytes"] > 0, model
+    for model, args, word in (
+        ("deepseek_v3/16B", {}, "flex attention"),
+        ("qwen3/30B-A3B", {"parallelism.tensor_parallel_degree": 2}, "tensor parallelism"),
+        ("llama3/8B", {"model.converters": ["quantize.linear.mx"]}, "quantize.linear.mx"),
+    ):  # fmt: skip
+        names = lowered({"model.name": model.split("/")[0], "model.flavor": model.split("/")[1], **args}, 64).namespace
+        assert word in " ".join(abstain(names)), model
 
 
 # ------------------------------------------------------------------------------------------------------------ bridge

@@ -124,12 +124,16 @@ def casting_bytes(s: Sizes, columns: int) -> int:
 
 
 def selective_bytes(s: Sizes, layer: int) -> int:
-    """A block under the "op" policy: its input and the outputs of every second matrix product (the first included).
+    """A block under the "op" policy: its input and the outputs of every second matrix product (the first included);
+    compiled without that of the last one, which no backward needs.
 
     The policy also saves attention where it names the kernel, and reduce-scatter: under tensor parallelism the outputs
     of wo and w2 are kept once more, cut by tp. Under expert parallelism it saves what is exchanged: rows and counts.
     """
-    saved = s.tokens * 2 * sum(products(s, layer)[::2])
+    columns = products(s, layer)
+    if s.kernels.compiled and len(columns) % 2:
+        columns.pop()
+    saved = s.tokens * 2 * sum(columns[::2])
     if s.tp > 1:
         saved += 2 * (2 * s.part * s.hidden)
     if s.kernels.flash_saved:

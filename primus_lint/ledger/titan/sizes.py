@@ -159,6 +159,11 @@ def turbo_attention(v: Namespace) -> bool:
     return "primus_turbo" in v["converters"] and turbo(v, "use_turbo_attention")
 
 
+def float8_experts(v: Namespace) -> bool:
+    """Whether Primus-Turbo's grouped products run in float8."""
+    return turbo(v, "use_turbo_grouped_mm") and turbo(v, "use_moe_fp8")
+
+
 def kernels_of(v: Namespace) -> Kernels:
     """The kernels of a GPU run."""
     loss = bool(v["compile.enable"]) and "loss" in v["compile.components"]
@@ -221,9 +226,15 @@ def _against_experts(v: Namespace) -> list[tuple[str, bool]]:
         ("experts under tensor parallelism", v["tp"] > 1),
         ("DeepEP", v["parallelism.expert_parallel_comm_backend"] == "deepep"),
         ("experts one by one", not v["model.moe_args.use_grouped_mm"] or old),
+        ("selective recomputation by operation of compiled experts", v["compiled"] and _by_operation(v)),
         ("a bias of the router", bool(v["model.moe_args.gate_bias"])),
         ("experts that the ranks cannot share", v["experts"] % v["ep"] != 0),
     ]
+
+
+def _by_operation(v: Namespace) -> bool:
+    ac = "activation_checkpoint."
+    return bool(v[ac + "mode"] == "selective" and v[ac + "selective_ac_option"] == "op")
 
 
 LINEAR_FLOAT8 = "quantize.linear.float8"
@@ -313,7 +324,7 @@ def _experts(v: Namespace) -> Experts | None:
         bias=v[moe + "load_balance_coeff"] is not None,
         gate_counted=not any(text in "layers.0.moe.router.gate" for text in unforced),
         exchange_saved=v["architecture"] != "qwen3",
-        float8=turbo(v, "use_turbo_grouped_mm") and turbo(v, "use_moe_fp8"),
+        float8=float8_experts(v),
         balanced=bool(v["debug.moe_force_load_balance"]),
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """A TorchTitan recipe as the recipe of Megatron that does the same products and collectives, for its time.
 
-A step is priced by shapes, kernels and messages; those of a dense TorchTitan model are expressible as Megatron's: FSDP2
-(HSDP, replicas), tensor parallelism with sequence parallelism, context parallelism, 1F1B stages. Memory is not: it has a
+A step is priced by shapes, kernels and messages; those of a TorchTitan model are expressible as Megatron's: FSDP2 (HSDP,
+replicas), tensor parallelism with sequence parallelism, expert and context parallelism, 1F1B stages. Memory is not: it has a
 ledger of its own. Follows torchtitan v0.2.2 (distributed/activation_checkpoint.py, distributed/pipeline_parallel.py,
 models/*/infra/parallelize.py).
 """
@@ -21,8 +21,11 @@ SCHEDULES = ("1f1b", "gpipe", "interleaved1f1b")  # GPipe idles as long as 1F1B 
 
 def reasons(v: Namespace) -> tuple[str, ...]:
     """Why a recipe is not projected; empty when it is."""
-    if "model.n_layers" not in v or v["architecture"] not in ("llama3", "qwen3") or v["experts"]:
-        return (f"torchtitan: no time model of {v['model.name']} {v['model.flavor']}, of dense llama3 and qwen3 only",)
+    from primus_lint.ledger.titan.sizes import FAMILIES, turbo, turbo_attention
+
+    if "model.n_layers" not in v or v["architecture"] not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        return (f"torchtitan: no time model of {v['model.name']} {v['model.flavor']}, of {known} only",)
     converters = [name for name in v["converters"] if "quantize" in name]
     found = (
         (f"the {v['parallelism.pipeline_parallel_schedule']} schedule", v["pp"] > 1 and v["schedule"] not in SCHEDULES),
@@ -31,16 +34,29 @@ def reasons(v: Namespace) -> tuple[str, ...]:
         ("computing in float32", v["training.mixed_precision_param"] != "bfloat16"),
         ("memory-budget recomputation", v["activation_checkpoint.mode"] == "memory_budget"),
         ("quantized layers other than float8 with tensorwise scales", bool(converters) and not _float8(v)),
-        (f"{v['model.attn_type']} attention", v["model.attn_type"] != "sdpa"),
+        (f"{v['model.attn_type']} attention", v["model.attn_type"] != "sdpa" and not turbo_attention(v)),
+        ("attention in float8", turbo_attention(v) and turbo(v, "enable_attention_float8")),
+        (
+            "Primus's classic attention of DeepSeek",
+            v["architecture"] == "deepseek_v3" and turbo(v, "use_classic_attention"),
+        ),
+        ("experts one by one", bool(v["experts"]) and not v["model.moe_args.use_grouped_mm"]),
     )
     return tuple(f"torchtitan: time with {what}" for what, present in found if present)
 
 
 def notes(v: Namespace) -> tuple[str, ...]:
     """What the time takes for something else."""
+    from primus_lint.ledger.titan.sizes import float8_experts
+
     out = ["torchtitan: time is that of the same products and collectives in Megatron"]
     if _float8(v) and _turbo(v) and v.get("primus_turbo.use_turbo_float8_linear"):
         out.append("torchtitan: Primus-Turbo's float8 layers are timed as those with tensorwise scales")
+    if v["experts"]:
+        if not v["debug.moe_force_load_balance"]:
+            out.append("torchtitan: time is that of balanced routing")
+        if float8_experts(v) and not _float8(v):
+            out.append("torchtitan: the experts' float8 products are timed in bf16, as the other layers run")
     return tuple(out)
 
 
@@ -89,6 +105,8 @@ def arguments(v: Namespace) -> dict[str, Any]:
     if _float8(v):
         out.update(fp8="hybrid", fp8_recipe="tensorwise")
         out["fp8_param_gather"] = bool(v.get("quantize.linear.float8.enable_fsdp_float8_all_gather"))
+    if v["experts"]:
+        out.update(_experts(v))
     return out
 
 
@@ -96,15 +114,42 @@ def _model(v: Namespace) -> dict[str, Any]:
     from primus_lint.ledger.titan.sizes import ffn_of
 
     qwen = v["architecture"] == "qwen3"
-    return {
+    out = {
         "num_layers": v["layers"], "hidden_size": v["model.dim"], "num_attention_heads": v["heads"],
         "group_query_attention": v["groups"] != v["heads"], "num_query_groups": v["groups"],
         "kv_channels": v["model.head_dim"] if qwen else v["model.dim"] // v["heads"],
-        "ffn_hidden_size": v["model.hidden_dim"] if qwen else ffn_of(v), "vocab_size": v["model.vocab_size"],
+        "ffn_hidden_size": ffn_of(v), "vocab_size": v["model.vocab_size"],
         "make_vocab_size_divisible_by": 1, "swiglu": True, "normalization": "RMSNorm", "add_bias_linear": False,
         "qk_layernorm": qwen and v["model.qk_norm"], "position_embedding_type": "rope",
         "untie_embeddings_and_output_weights": not (qwen and v["model.enable_weight_tying"]),
         "hidden_dropout": 0.0, "attention_dropout": 0.0,
+    }  # fmt: skip
+    if v["architecture"] == "deepseek_v3":
+        out.update(
+            multi_latent_attention=True, q_lora_rank=v["model.q_lora_rank"] or None, kv_lora_rank=v["model.kv_lora_rank"],
+            qk_head_dim=v["model.qk_nope_head_dim"], qk_pos_emb_head_dim=v["model.qk_rope_head_dim"],
+            v_head_dim=v["model.v_head_dim"], qk_layernorm=True, rope_type="rope",
+        )  # fmt: skip
+    return out
+
+
+def _experts(v: Namespace) -> dict[str, Any]:
+    """The layers of experts: one grouped product a matrix, exchanged by all-to-all or DeepEP."""
+    from primus_lint.ledger.titan.sizes import expert_ffn_of, first_expert_layer, float8_experts
+
+    width, (first, every) = expert_ffn_of(v), first_expert_layer(v)
+    deepep = v["parallelism.expert_parallel_comm_backend"] == "deepep"
+    return {
+        "num_experts": v["experts"], "moe_router_topk": v["model.moe_args.top_k"], "moe_ffn_hidden_size": width,
+        "moe_shared_expert_intermediate_size": width * v["model.moe_args.num_shared_experts"] or None,
+        "moe_layer_freq": [int(layer >= first and (layer + 1) % every == 0) for layer in range(v["layers"])],
+        "expert_model_parallel_size": v["ep"], "expert_tensor_parallel_size": v["tp"] if v["ep"] == 1 else v["etp"],
+        "moe_token_dispatcher_type": "flex" if deepep else "alltoall", "moe_grouped_gemm": True,
+        "moe_router_load_balancing_type": "none", "moe_router_dtype": "fp32",
+        "moe_router_score_function": v["model.moe_args.score_func"],
+        "moe_router_enable_expert_bias": v["model.moe_args.load_balance_coeff"] is not None,
+        # the one of Megatron's grouped products that stays in bf16 beside float8 layers
+        "moe_use_legacy_grouped_gemm": not float8_experts(v),
     }  # fmt: skip
 
 
@@ -117,16 +162,17 @@ def _sharding(v: Namespace) -> dict[str, Any]:
     policy = v["parallelism.fsdp_reshard_after_forward"]
     if policy == "never" or (policy == "default" and v["pp"] > 1):
         return {**overlap, "use_distributed_optimizer": True, "num_distributed_optimizer_instances": v["dp_replicate"],
-                "ddp_bucket_size": _block_weights(v) // v["tp"]}  # fmt: skip
+                "ddp_bucket_size": _block_weights(v)}  # fmt: skip
     return {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "ckpt_format": "torch_dist",
             "data_parallel_replicate_degree": v["dp_replicate"]}  # fmt: skip
 
 
 def _block_weights(v: Namespace) -> int:
-    """Elements of a block: what FSDP2 gathers and reduces at a time."""
-    model = _model(v)
-    hidden, width = model["hidden_size"], model["kv_channels"]
-    return int(hidden * (2 * width * (v["heads"] + v["groups"]) + 3 * model["ffn_hidden_size"]))
+    """Elements of a rank's block: what FSDP2 gathers and reduces at a time."""
+    from primus_lint.ledger.titan import params
+    from primus_lint.ledger.titan.sizes import sizes_of
+
+    return params.block(sizes_of(v), v["layers"] - 1).numel
 
 
 def _recompute(v: Namespace) -> dict[str, Any]:

@@ -73,27 +73,52 @@ def hbm_tight(subject: Subject, ledger: Ledger, accelerator: Accelerator, rule: 
 
 
 def _at_no_size(subject: Subject, accelerator: Accelerator, rule: dict[str, Any]) -> Iterator[Finding]:
-    """Without a world size: an error when it fits at no legal size (memory never grows with the number of GPUs)."""
+    """Without a world size: an error when it fits at no legal size."""
     sizes = subject.legal_world_sizes
     if not sizes:
         return
-    largest = subject.at_world(sizes[-1])
-    ledger = largest.ledger
+    size, ledger = roomiest(subject, accelerator, sizes)
     if ledger is None or ledger.fits(accelerator.visible_hbm_bytes) is not False:
         return
     rank = max(ledger.ranks, key=lambda rank: rank.device_low_bytes)
     message = (
-        f"fits on {accelerator.label} at no world size at which it is legal: even on {gpus(sizes[-1:])} "
+        f"fits on {accelerator.label} at no world size at which it is legal: even on {gpus([size])} "
         f"{where(rank, ledger)} needs {gib(rank.device_low_bytes)} of {gib(accelerator.visible_hbm_bytes)}"
     )
     yield _finding(subject, rule, message, rank)
 
 
+def roomiest(subject: Subject, accelerator: Accelerator, sizes: list[int]) -> tuple[int, Ledger | None]:
+    """The legal size at which a rank needs least, and its account: the largest, where the recipe may fit.
+
+    More ranks shard more state. Only what is cut over more ranks than it has rows grows again, by its padding:
+    TorchTitan's experts without expert parallelism. So where the largest size is too large, small ones and those between
+    are tried (the powers of two).
+    """
+    size = sizes[-1]
+    ledger = subject.at_world(size).ledger
+    if ledger is None or subject.framework != "torchtitan" or ledger.fits(accelerator.visible_hbm_bytes) is not False:
+        return size, ledger
+    doubled = [max(other for other in sizes if other <= bound) for bound in _powers(sizes[0], size)]
+    for other in sorted({*sizes[:32], *doubled}, reverse=True):
+        account = subject.at_world(other).ledger
+        if account is not None and account.device_bytes[0] < ledger.device_bytes[0]:
+            size, ledger = other, account
+    return size, ledger
+
+
+def _powers(low: int, high: int) -> list[int]:
+    """Powers of two from `low` to `high`."""
+    return [1 << bits for bits in range(high.bit_length()) if low <= 1 << bits <= high]
+
+
 def fits_from(subject: Subject, accelerator: Accelerator, sizes: list[int]) -> int | None:
     """The smallest of the ascending sizes at which the recipe is not sure to overflow; None when there is none.
 
-    Bisection: more ranks shard more optimizer state and hold no more micro batches.
+    Bisection up to the size that needs least: more ranks shard more state and hold no more micro batches.
     """
+    largest, _ = roomiest(subject, accelerator, sizes)
+    sizes = sizes[: sizes.index(largest) + 1]
     low, high = 0, len(sizes)
     while low < high:
         middle = (low + high) // 2

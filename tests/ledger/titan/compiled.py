@@ -47,15 +47,23 @@ def compiled(module: Any) -> Any:
     return torch.compile(module, backend="aot_eager_decomp_partition")
 
 
-def block_of(module: Any, table: Any, float8: str | None = None) -> int:
+def block_of(module: Any, table: Any, float8: str | None = None, selective: bool = False) -> int:
     module = module.bfloat16()
+    parameters = [*module.parameters(), table]
     if float8 is not None:
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
         convert_to_float8_training(module, config=Float8LinearConfig.from_recipe_name(float8))
+        parameters = [*module.parameters(), table]
+    if selective:
+        from torchtitan.config.job_config import ActivationCheckpoint
+        from torchtitan.distributed.activation_checkpoint import _apply_op_sac
+        from torchtitan.models.llama3.infra.parallelize import _op_sac_save_list
+
+        module = _apply_op_sac(module, ActivationCheckpoint(mode="selective"), op_sac_save_list=_op_sac_save_list)
     width = 128
     x = torch.randn(*TOKENS, width, dtype=torch.bfloat16, requires_grad=True)
-    return saved_bytes(compiled(module), (x * 1, table, None), [*module.parameters(), table])
+    return saved_bytes(compiled(module), (x * 1, table, None), parameters)
 
 
 def main() -> None:
@@ -74,6 +82,7 @@ def main() -> None:
     llama = TransformerModelArgs(dim=128, n_layers=2, n_heads=4, n_kv_heads=2, multiple_of=64, vocab_size=512)
     table = torch.ones(64, 16, dtype=torch.complex64)
     out["llama3"] = block_of(Llama(0, llama), table)
+    out["llama3 selective"] = block_of(Llama(0, llama), table, selective=True)
     if importlib.util.find_spec("torchao") is not None:
         for recipe in ("tensorwise", "rowwise"):
             out[f"llama3 {recipe}"] = block_of(Llama(0, llama), table, recipe)

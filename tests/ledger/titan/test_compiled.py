@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from primus_lint.ledger.titan.activations import block_bytes
+from primus_lint.ledger.titan.activations import block_bytes, selective_bytes
 from primus_lint.ledger.titan.experts import mlp_bytes, row_bytes
 from primus_lint.ledger.titan.sizes import Experts, Float8, Kernels, Latent, Sizes
 from tests.ledger.titan.test_oracle import ORACLE, PYTHON
 from tests.ledger.titan.test_witness import HERE
 
 RECORDED = {
-    "llama3": 527_360, "llama3 tensorwise": 379_950, "llama3 rowwise": 380_160, "qwen3": 530_432,
+    "llama3": 527_360, "llama3 selective": 180_224, "llama3 tensorwise": 379_950, "llama3 rowwise": 380_160, "qwen3": 530_432,
     "deepseek_v3 0": 646_656, "deepseek_v3 48": 671_744, "shared experts": 106_496, "routed experts": 174_088,
 }  # fmt: skip
 FLOAT8 = Float8(attention=True, mlp=True, output=True, gathered=False)
@@ -49,6 +49,9 @@ def mine() -> dict[str, int]:
     shared, routed = experts()
     return {
         "llama3": block_bytes(sizes(), 0),
+        "llama3 selective": selective_bytes(
+            sizes(kernels=Kernels(norm="compiled", flash_saved=False, loss="eager")), 0
+        ),
         "llama3 tensorwise": block_bytes(sizes(float8=FLOAT8), 0),
         "llama3 rowwise": block_bytes(sizes(float8=FLOAT8), 0),
         "qwen3": block_bytes(qwen, 0) - qwen.handed_bytes,

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from primus_lint.ledger.count import parameters
+from primus_lint.ledger.titan import params
+from primus_lint.ledger.titan.sizes import sizes_of
 from primus_lint.lower.torchtitan.timed import arguments
 from primus_lint.pipeline import Options, Subject, check_source
 from primus_lint.source.text import SourceText
@@ -127,13 +130,55 @@ def test_published_runs_lie_near_the_projection() -> None:
         (keys(training={"mixed_precision_param": "float32"}), "8B", "float32"),
         (keys(model={"converters": ["quantize.linear.mx"]}), "8B", "quantized"),
         (keys(activation_checkpoint={"mode": "memory_budget"}), "8B", "memory-budget"),
-        (keys(model={"name": "llama4", "flavor": "17bx16e"}), "8B", "llama4"),
+        (keys(model={"name": "gpt_oss", "flavor": "20b"}), "8B", "gpt_oss"),
+        (
+            keys(model={"name": "deepseek_v3", "flavor": "16B"}, primus_turbo={"use_classic_attention": True}),
+            "8B",
+            "classic",
+        ),
+        (keys(primus_turbo={"enable_attention_float8": True}), "8B", "attention in float8"),
     ],
 )
 def test_what_has_no_time_says_why(overrides: str, model: str, word: str) -> None:
     one = subject(overrides, model=f"llama3.1_{model}.yaml")
     assert one.projection is None
     assert word in " ".join(one.no_time)
+
+
+# Billions of parameters on the model cards of DeepSeek-V2-Lite, V2, V3, Llama 4 Maverick and Qwen3.
+PUBLISHED = {
+    ("deepseek_v3", "16B"): 15.7, ("deepseek_v3", "236B"): 236, ("deepseek_v3", "671B"): 671,
+    ("llama4", "17bx128e"): 400, ("qwen3", "30B-A3B"): 30.5, ("qwen3", "235B-A22B"): 235,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "flavor"), PUBLISHED)
+def test_timed_model_has_the_parameters_of_the_real_one(name: str, flavor: str) -> None:
+    """As published, and as the memory account, which is equal to the real model's, has them."""
+    one = subject(keys(model={"name": name, "flavor": flavor}, parallelism={"expert_parallel_degree": 8}))
+    assert one.timed_run is not None, one.no_time
+    timed = sum(parameters(one.timed_run))
+    assert timed / 1e9 == pytest.approx(PUBLISHED[name, flavor], rel=0.003)
+    s = sizes_of(one.lowered.namespace)
+    routed = [group for layer in range(s.layers) if (group := params.routed(s, layer)) is not None]
+    held = sum(group.numel for group in params.stored(s)) + sum(7 * group.numel for group in routed)
+    assert timed == held
+
+
+def test_experts_cost_what_they_exchange_and_compute() -> None:
+    """Experts spread over ranks exchange rows, and gather less; more experts a token cost more."""
+
+    def parts(**groups: dict[str, Any]) -> dict[str, float]:
+        one = subject(keys(model={"name": "qwen3", "flavor": "30B-A3B"}, **groups), gpu="mi300x")
+        assert one.projection is not None, one.no_time
+        return {name: float(value) for name, value in one.projection.breakdown_s.items()}
+
+    alone, spread = parts(), parts(parallelism={"expert_parallel_degree": 8})
+    assert alone.get("ep", 0.0) == 0.0 < spread["ep"]
+    assert spread["fsdp"] < alone["fsdp"]
+    few = subject(keys(model={"name": "qwen3", "flavor": "30B-A3B", "moe_args": {"top_k": 2}})).projection
+    many = subject(keys(model={"name": "qwen3", "flavor": "30B-A3B"})).projection
+    assert few is not None and many is not None and few.iteration_s < many.iteration_s
 
 
 def test_recomputation_and_sharding_cost_what_they_should() -> None:
