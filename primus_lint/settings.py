@@ -203,6 +203,8 @@ def read_settings(path: str, extending: tuple[str, ...] = ()) -> Settings | None
     """The settings in a file, over those that it extends; None when there is no such file, or a pyproject.toml says
     nothing about primus-lint. `extending` are the files that led here by `extend`."""
     try:
+        if not os.path.isfile(path):
+            return None
         with open(path, "rb") as file:
             data = file.read()
     except OSError:

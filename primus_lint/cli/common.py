@@ -222,6 +222,13 @@ def settings_problems(settings: Settings, shown: set[str]) -> bool:
     except ValueError as error:  # RuleError: a malformed rule
         use_rule_paths(())
         raise UsageError(str(error)) from None
+    if folders:
+        from primus_lint.rules.own import doubts
+
+        for line in doubts(folders):
+            if line not in shown:
+                say(f"primus-lint: warning: {line}")
+                shown.add(line)
     good = _patterns_known(settings, shown)
     if settings.path is None or settings.path in shown:
         return good

@@ -17,9 +17,13 @@ def command(folder: str | None) -> None:
     from primus_lint.rules.compile import RuleError
     from primus_lint.rules.examples import run_examples
 
-    if folder is not None and os.path.abspath(folder) != resources.data_root("rules"):
-        use_rule_paths((os.path.abspath(folder),))
     try:
+        if folder is not None and os.path.abspath(folder) != resources.data_root("rules"):
+            use_rule_paths((os.path.abspath(folder),))
+            from primus_lint.rules.own import doubts
+
+            for line in doubts((os.path.abspath(folder),)):
+                click.echo(f"primus-lint: warning: {line}", err=True)
         results = run_examples(folder or resources.data_root("rules"))
     except RuleError as error:
         click.echo(f"primus-lint: {error}", err=True)

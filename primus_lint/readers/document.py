@@ -80,6 +80,7 @@ class Section:
     """
 
     __slots__ = (
+        "command",
         "dropped",
         "framework",
         "meta",
@@ -110,6 +111,7 @@ class Section:
         self.module_preset = module_preset
         self.meta: dict[str, Value] = {}
         self.dropped: dict[str, Value] = {}
+        self.command: Origin | None = None  # of a script: the command that trains
         self.own_flags: tuple[str, ...] = ()
         self.whole = True
 

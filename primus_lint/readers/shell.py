@@ -75,6 +75,7 @@ def read_shell(
         name = os.path.basename(script) if script else "flags"
         framework = "megatron_deepspeed" if any(field.text in _DEEPSPEED for field in words) else "megatron"
         section = Section(name if index == 0 else f"{name}#{index + 1}", framework, {}, node_path=())
+        section.command = _origin(source, command[0], command[0], "experiment", ())
         if kind := trained_kind(script):
             origin = _origin(source, command[0], None, "experiment", ("program",))._replace(value=kind)
             section.meta["program"] = Value(kind, (origin,))

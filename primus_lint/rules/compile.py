@@ -39,6 +39,13 @@ def rule_files(root: str) -> list[str]:
     return sorted(found)
 
 
+def not_rule_files(root: str) -> list[str]:
+    """YAML below a folder of rules that is passed over for its name, sorted."""
+    taken = set(rule_files(root))
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
+    return sorted(file for file in files if file.endswith((".yaml", ".yml")) and file not in taken)
+
+
 def load_rule(path: str) -> dict[str, Any]:
     """Read and check one rule file. Raises RuleError."""
     import yaml

@@ -108,14 +108,17 @@ def parent_line(document: ResolvedDocument) -> Place | None:
 
 def preset_line(document: ResolvedDocument, section: Section) -> Place:
     """The line that names the presets of a section (or its first line): nothing else in the file set the value."""
+    unset = "nothing in the file sets it: the value comes from a preset or a default"
+    if section.command is not None:
+        return place_of(section.command, "nothing in the script sets it")
     for key in ("model", "config", "framework"):
         value = section.meta.get(key) if section.meta else None
         if value is not None:
             origin = here(value.origin, document)
             if origin is not None:
-                return place_of(origin, "nothing in the file sets it: the value comes from a preset or a default")
+                return place_of(origin, unset)
     doc = document.doc
-    if doc is not None and document.source is not None and len(section.node_path) >= 2:
+    if doc is not None and document.source is not None and section.node_path:
         entry = doc.entry(section.node_path[:2])
         if entry is not None:
             line, column = document.source.position(entry.key.start)

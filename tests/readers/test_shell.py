@@ -467,3 +467,18 @@ def test_a_flag_of_one_program_is_none_of_another() -> None:
     assert document.sections[0].meta["program"].value == "multimodal"
     [problem] = parse(command.replace("examples/multimodal/train.py", "pretrain_gpt.py")).problems
     assert problem.code == "unknown-flag" and "examples/multimodal" in problem.message
+
+
+def test_what_no_flag_sets_is_told_at_the_command_that_trains() -> None:
+    """Not at the first line, which is `#!/bin/bash`: so a comment above the command can suppress it."""
+    from primus_lint.pipeline import Options, check_source
+
+    flags = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 1 --lr 1e-4"
+    text = f"#!/bin/bash\n\nfor i in 1 2; do\n  torchrun --nproc-per-node 8 pretrain_gpt.py {flags}\ndone\n"
+    for above, suppressed in (("", None), ("# primus-lint: ignore[training-length-given] elsewhere\n", "elsewhere")):
+        source = SourceText.from_text("run.sh", text.replace("  torchrun", above + "  torchrun"))
+        findings = [f for f in check_source(source, Options()).findings if f.name == "training-length-given"]
+        assert findings
+        for finding in findings:
+            assert finding.place is not None and source.line_text(finding.place.line).startswith("  torchrun")
+            assert finding.suppressed == suppressed

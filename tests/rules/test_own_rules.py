@@ -77,6 +77,38 @@ def test_a_check_that_nobody_offers_is_a_wrong_use(package: Path, repo: Path, li
     assert "names no function that is there" in result.stderr
 
 
+PLAIN = RULE.replace('check: "house:budget"', "require: {condition}").partition("examples:")[0]
+
+
+def test_a_rule_that_can_say_nothing_is_told(repo: Path, lint: Any) -> None:
+    """A file that is not called like a rule, and a condition on a key that no recipe has."""
+    from primus_lint.rules.catalogue import use_rule_paths
+
+    (repo / "lint-rules").mkdir()
+    settings = repo / "primus-lint.toml"
+    settings.write_text('rule-paths = ["lint-rules"]\n' + settings.read_text())
+    rule = repo / "lint-rules/Z101-house-budget.yaml"
+    rule.write_text(PLAIN.format(condition="globl_batch_size <= 64"))
+    (repo / "lint-rules/mine.yaml").write_text(PLAIN.format(condition="global_batch_size <= 64"))
+    for words in (["configs"], ["test-rules", "lint-rules"]):
+        said = lint(*words).stderr.splitlines()
+        assert sum("mine.yaml is passed over" in line for line in said) == 1
+        assert sum("names globl_batch_size" in line and "near: global_batch_size" in line for line in said) == 1
+    (repo / "lint-rules/mine.yaml").unlink()
+    use_rule_paths(())  # as another process
+    rule.write_text(PLAIN.format(condition="global_batch_size <= 64 * dp and env_HOME is None and given_lr < 1"))
+    assert lint("configs").stderr == ""
+
+
+def test_a_malformed_rule_is_told_by_its_tests(repo: Path, lint: Any) -> None:
+    (repo / "lint-rules").mkdir()
+    (repo / "lint-rules/Z101-x.yaml").write_text("code: Z101\n")
+    result = lint("test-rules", "lint-rules")
+    assert (
+        result.exit_code == 2 and "Z101-x.yaml: name is missing" in result.stderr and "Traceback" not in result.stderr
+    )
+
+
 def test_excluded_files_are_left_out_of_folders_and_hooks(repo: Path, lint: Any) -> None:
     settings = repo / "primus-lint.toml"
     settings.write_text('exclude = ["oom-*", "illegal-*"]\n' + settings.read_text())
