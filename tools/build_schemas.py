@@ -40,6 +40,14 @@ FILLED_CLASSES = (
     "ModelParallelConfig", "TransformerConfig", "MLATransformerConfig", "HeterogeneousTransformerConfig",
     "OptimizerConfig", "AdamOptimizerConfig", "SGDOptimizerConfig", "DistributedDataParallelConfig",
 )  # fmt: skip
+# Flags whose argument stayed under another flag; the catalogue goes by arguments. (megatron/arguments.py of 2022 has them.)
+RENAMED_FLAGS = {
+    "no_query_key_layer_scaling": {
+        "flags": ["--no-query-key-layer-scaling"], "state": "removed", "gone": "2023",
+        "note": "off by default since; --apply-query-key-layer-scaling switches it on",
+    },
+    "layernorm_epsilon_flag": {"flags": ["--layernorm-epsilon"], "state": "removed", "to": "norm_epsilon", "gone": "2023"},
+}  # fmt: skip
 REMOVED_FACTS = ("flags", "state", "to", "note", "first", "gone")
 
 
@@ -100,6 +108,7 @@ def main() -> int:
             loaded[name] = json.load(file)
     outputs = {target: key_table(loaded[name], extra) for name, (target, extra) in TABLES.items()}
     for commit in ("d3528a21", "d98e8a64"):
+        outputs["megatron/" + commit]["removed"] |= RENAMED_FLAGS
         outputs["megatron-config/" + commit] = config_fields(loaded["megatron-config-classes"], commit)
     parser = outputs["megatron/d3528a21"]["keys"]  # knows which keys take lists; Primus does not enforce choices
     primus = {

@@ -94,7 +94,8 @@ def values_of(
         values[flag.key] = Value(value, (origin,) if old is None else (origin, *old.origins))
     if script:
         problems.extend(_of_other_programs(values, version, path, script if stock else ""))
-    if unknown and (not stock or (not at_hand and _of_a_fork(unknown, version))):
+    aged = bool(removed) and not stated  # not written for this version: nor need its other flags be
+    if unknown and (not stock or (not at_hand and _of_a_fork(unknown, version, aged))):
         stock = False
         own += [item.flag for item in unknown]
         problems.append(_foreign(unknown, version, path))
@@ -224,11 +225,11 @@ def _unknown(item: Given, version: str, path: str) -> LocatedProblem:
     return _problem("unknown-flag", f"{item.flag} is no flag of Megatron-LM {version}{hint}", item, path, False)
 
 
-def _of_a_fork(items: list[Given], version: str) -> bool:
-    """Whether a program under the name of Megatron's must be a fork's: several flags are unknown, and not all of them
-    are slips of the pen."""
+def _of_a_fork(items: list[Given], version: str, aged: bool) -> bool:
+    """Whether a program under the name of Megatron's must be another one: several flags are unknown (or one, `aged`: next
+    to flags of an older version), and not all of them are slips of the pen."""
     names = {item.flag for item in items}
-    return len(names) > 1 and not all(_slip(name, version) for name in names)
+    return len(names) + aged > 1 and not all(_slip(name, version) for name in names)
 
 
 def _slip(flag: str, version: str) -> bool:

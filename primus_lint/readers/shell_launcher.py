@@ -99,9 +99,9 @@ def launcher(
                 found[".".join(path)] = Value(number, (origin,))
     alone = 1 if torch is not None and "nodes" not in told else None  # torchrun's default
     for name, count, at in (
+        ("nodes", alone, torch or command[0]),  # whatever the batch job holds
         ("nodes", header.nodes, command[0]),
         ("gpus_per_node", header.gpus_per_node, command[0]),
-        ("nodes", alone, torch or command[0]),
     ):
         path = ("launcher", name)
         if count is not None and ".".join(path) not in found:

@@ -368,6 +368,7 @@ def test_the_batch_header_is_a_launcher() -> None:
     ("launcher", "world", "per_node"),
     [
         ("torchrun --nproc_per_node 4", 4, 4),  # --nnodes is 1 unless told
+        ("#SBATCH --nodes=9\n\ntorchrun --nproc_per_node 4", 4, 4),  # on the job's first node
         ("python -m torch.distributed.launch --nproc_per_node=4", 4, 4),
         ("torchrun --nproc_per_node 4 --nnodes $NNODES", None, 4),
         ("mpirun -np 32 --npernode 4 -x A=1 python", 32, 4),

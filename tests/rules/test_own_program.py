@@ -55,6 +55,9 @@ def test_a_flag_of_an_older_megatron_is_an_error_of_a_stated_version() -> None:
     command = f"pretrain_gpt.py {SIZES}{BATCH}--DDP-impl local"
     assert severities(command) == {"flag-of-an-older-version": "warning"}
     assert severities(command, version="d3528a21") == {"removed-flag": "error"}
+    more = command + " --layernorm-epsilon 1e-5 --no-query-key-layer-scaling --my-data x"  # one more of that version?
+    assert severities(more) == {"flag-of-an-older-version": "warning", "flag-of-the-program": "warning"}
+    assert severities(f"{command} --trian-iters 3")["unknown-flag"] == "error"
 
 
 def test_the_newer_version_by_its_flags() -> None:
