@@ -8,6 +8,7 @@ from primus_lint.formula import minimum, where
 from primus_lint.ledger.activations.layer import kept_selective
 from primus_lint.ledger.activations.norms import input_bytes, statistics_bytes
 from primus_lint.ledger.activations.quantize import linear_input
+from primus_lint.ledger.activations.router import of_2026
 from primus_lint.ledger.activations.tensors import total
 from primus_lint.ledger.lora import enabled
 
@@ -42,7 +43,8 @@ def loss(sizes: Sizes) -> Tensors:
 
     Unfused and `native` cross entropy keep the fp32 softmax, a byte mask and int64 targets; `te` keeps the bf16
     logits, in which it leaves the gradient; Primus's chunked head (`linear`) keeps none. Each MTP depth also keeps its
-    loss mask, its token count and its loss in fp32.
+    loss mask, its token count and its loss in fp32, and since Megatron-Core 0.19 the count clamped to one and whether there
+    are any.
     """
     depths = sizes.run.model.mtp_num_layers
     heads = 1 + depths
@@ -61,7 +63,7 @@ def loss(sizes: Sizes) -> Tensors:
     if deferred:
         out["head.deferred"] = deferred * (logits + sizes.S * sizes.h) * sizes.act
     if depths:
-        out["head.mtp_loss"] = depths * (8 * sizes.S + 4)
+        out["head.mtp_loss"] = depths * (8 * sizes.S + (12 if of_2026(sizes) else 4))
     return out
 
 

@@ -29,7 +29,7 @@ RUNS = [  # case, run, largest error after a step and at the peak: what each mis
     # Megatron-FSDP gathers ahead: 39 % after a step
     ("moe/deepseek_proxy_fsdp_ep2_fsdp2", "dev_dgx_gb200", 0.013, 0.2),
     # TransformerEngine without grouped GEMM: 1.9 % after a step; PyTorch's workspace on Blackwell: 10 %
-    ("moe/gpt3_mcore_te_tp2_pp1_te_8experts2parallel_ddp_average_in_collective", "lts_dgxa100_dracooci", 1e-5, 0.03),
+    ("moe/gpt3_mcore_te_tp2_pp1_te_8experts2parallel_ddp_average_in_collective", "lts_dgxa100_dracooci", 1e-5, 0.031),
     ("gpt/gpt3_mcore_te_tp2_pp2_cross_entropy_loss_fusion_1node", "dev_dgx_gb200", 0.001, 0.001),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.ledger import optimizer, states
@@ -16,9 +17,17 @@ if TYPE_CHECKING:
     from tests.oracle.grid import Pair
 
 
+def asked_version() -> str:
+    """The ledger's version for the megatron-core that the oracle asks: 0.16.1, or a newer one put before it on the path."""
+    try:
+        return "core-0.16.1" if version("megatron-core").startswith("0.16.") else "d98e8a64"
+    except PackageNotFoundError:
+        return "core-0.16.1"
+
+
 def ours(pair: Pair) -> dict[str, Any]:
     """The figures of megatron_state.py, computed by the ledger."""
-    return states_of(run_of(pair.args, pair.world), pair.world, pair.rank)
+    return states_of(run_of(pair.args, pair.world, version=asked_version()), pair.world, pair.rank)
 
 
 def states_of(run: Run, world: int, rank: int) -> dict[str, Any]:
@@ -63,9 +72,11 @@ def our_activations(args: dict[str, Any], world: int) -> dict[str, int]:
     """Bytes kept by one micro-batch in the whole model (one stage), and by its last decoder layer.
 
     The oracle gives token ids (and positions) as inputs, so it does not count those that autograd keeps as they are
-    (TP 1); and it lets the model make an int64 loss mask for MTP where training passes an fp32 one.
+    (TP 1); and it lets the model make an int64 loss mask for MTP where training passes an fp32 one: mask and count (since
+    0.19 the clamped count too) take 4 B more each.
     """
-    run = run_of(args, world)
+    asked = asked_version()
+    run = run_of(args, world, version=asked)
     sizes = Sizes(run)
     activations = Activations(sizes)
     chunk = run.parallel.stages[0][0]  # type: ignore[index]
@@ -73,7 +84,8 @@ def our_activations(args: dict[str, Any], world: int) -> dict[str, int]:
     inputs = 8 * sizes.S if sizes.tp == 1 else 0
     if run.model.position_embedding == "learned_absolute":
         inputs += 8 * sizes.S
-    kept += (4 * sizes.S + 4) * run.model.mtp_num_layers - inputs
+    counts = 1 if asked == "core-0.16.1" else 2
+    kept += (4 * sizes.S + 4 * counts) * run.model.mtp_num_layers - inputs
     out = {"kept": kept}
     if run.recompute.granularity != "full":
         out["last layer"] = activations.layer(kind_of(run, run.model.num_layers - 1))
