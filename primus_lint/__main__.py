@@ -17,7 +17,8 @@ def main() -> None:
         try:
             run()
         finally:
-            sys.stdout.flush()  # while an error can still be told
+            if not sys.stdout.closed:
+                sys.stdout.flush()  # while an error can still be told
     except BrokenPipeError:  # the reader of the output has left
         give_up()
     except KeyboardInterrupt:

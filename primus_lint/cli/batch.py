@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from typing import BinaryIO
 
 import click
@@ -25,8 +26,12 @@ def command(file: str, only: str | None, output: str | None) -> None:
         stream: BinaryIO = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115
     except OSError as error:
         raise click.UsageError(f"{file}: {error.strerror}") from None
+    try:
+        sink = open(output, "w", encoding="utf-8") if output else nullcontext(sys.stdout)  # noqa: SIM115
+    except OSError as error:
+        raise click.UsageError(f"{output}: {error.strerror}") from None
     status = 0
-    with stream, open(output, "w", encoding="utf-8") if output else sys.stdout as out:
+    with stream, sink as out:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue

@@ -120,7 +120,10 @@ def write(path: str, entries: dict[Entry, int]) -> None:
     text = f'{{\n "version": {VERSION},\n "files": {{\n' + ",\n".join(lines) + "\n }\n}\n"
     from primus_lint.source.files import write_atomic
 
-    write_atomic(path, text.encode())
+    try:
+        write_atomic(path, text.encode())
+    except OSError as error:
+        raise BaselineError(f"{path}: {error.strerror or error}") from None
 
 
 def found(report: Report) -> dict[Entry, list[Finding]]:

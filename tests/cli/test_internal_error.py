@@ -88,3 +88,15 @@ def test_a_working_directory_that_is_gone(repo: Path) -> None:
         cwd=repo, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2 and "working directory" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_batch_in_a_process_of_its_own(repo: Path) -> None:
+    """It ends as it should: its answers are all that is written."""
+    (repo / "ask.jsonl").write_text('{"id": 1, "framework": "megatron", "model": "llama3.1-8b", "args": {}}\n')
+    for words in ("batch ask.jsonl", "batch - < ask.jsonl"):
+        done = shell(repo, words)
+        assert done.returncode == 1 and done.stderr == "" and done.stdout.count("\n") == 1  # the recipe is illegal
+    done = shell(repo, "batch ask.jsonl --output nowhere/out.jsonl")
+    assert done.returncode == 2 and "nowhere/out.jsonl: No such file" in done.stderr
+    done = shell(repo, "configs/oom-llama3.1_70B.yaml --update-baseline --baseline=nowhere/b.json")
+    assert done.returncode == 2 and "nowhere/b.json: No such file" in done.stderr and "Traceback" not in done.stderr
