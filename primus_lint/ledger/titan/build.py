@@ -105,7 +105,7 @@ def account(
         if value > memory.peak_allocated_bytes:
             memory.peak_allocated_bytes, memory.peak_moment = value, name
     peak = memory.peak_allocated_bytes
-    extra = maximum(peak - memory.steady_allocated_bytes - kept - head, 0)
+    extra = peak - memory.steady_allocated_bytes - kept - head  # negative where gradients are not there yet
     items["transients"] = Item(
         extra, TRANSIENT, "{extra} B above the kept tensors ({moment})",
         {"extra": extra, "moment": memory.peak_moment}, SOURCE,
