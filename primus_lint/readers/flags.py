@@ -64,6 +64,7 @@ def values_of(
     own: list[str] = []
     unknown: list[Given] = []
     removed: list[Given] = []
+    strange = False
     waiting: dict[tuple[str, str], list[Given]] = {}
     for item in given:
         flag = known.get(item.flag)
@@ -89,13 +90,14 @@ def values_of(
             if flag.key not in settled and flag.key not in _OF_THE_LAUNCHER:
                 waiting.setdefault(_waits(item, flag), []).append(item)
             continue
+        strange = strange or (item.unknown is None and _strange(flag, value))
         origin = item.origin._replace(value=value)
         old = values.get(flag.key)
         values[flag.key] = Value(value, (origin,) if old is None else (origin, *old.origins))
     if script:
         problems.extend(_of_other_programs(values, version, path, script if stock else ""))
-    aged = bool(removed) and not stated  # not written for this version: nor need its other flags be
-    if unknown and (not stock or (not at_hand and _of_a_fork(unknown, version, aged))):
+    elsewhere = strange or (bool(removed) and not stated)  # not written for this Megatron
+    if unknown and (not stock or (not at_hand and _of_a_fork(unknown, version, elsewhere))):
         stock = False
         own += [item.flag for item in unknown]
         problems.append(_foreign(unknown, version, path))
@@ -225,11 +227,20 @@ def _unknown(item: Given, version: str, path: str) -> LocatedProblem:
     return _problem("unknown-flag", f"{item.flag} is no flag of Megatron-LM {version}{hint}", item, path, False)
 
 
-def _of_a_fork(items: list[Given], version: str, aged: bool) -> bool:
-    """Whether a program under the name of Megatron's must be another one: several flags are unknown (or one, `aged`: next
-    to flags of an older version), and not all of them are slips of the pen."""
+def _of_a_fork(items: list[Given], version: str, elsewhere: bool) -> bool:
+    """Whether a program under the name of Megatron's must be another one: several flags are unknown (or one, where other
+    flags or choices say too that the script is written for `elsewhere`), and not all of them are slips of the pen."""
     names = {item.flag for item in items}
-    return len(names) + aged > 1 and not all(_slip(name, version) for name in names)
+    return len(names) + elsewhere > 1 and not all(_slip(name, version) for name in names)
+
+
+def _strange(flag: Flag, value: Any) -> bool:
+    """Whether a value is none of the choices, and not one of them with some letters wrong."""
+    from difflib import get_close_matches
+
+    if not isinstance(value, str) or flag.choices is None or value in flag.choices:
+        return False
+    return not get_close_matches(value.lower(), [str(choice).lower() for choice in flag.choices], 1, 0.9)
 
 
 def _slip(flag: str, version: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from primus_lint.readers.document import LocatedProblem, Origin, ResolvedDocument, Section, Value
 from primus_lint.readers.flags import Given, newer_version, values_of
@@ -69,7 +69,7 @@ def read_shell(
         line, column = source.position(stopped)
         message = "the script leaves here, before any training command" + _settings(shell)
         result.problems.append(LocatedProblem("no-training-command", message, source.path, None, line, column, True))
-    for index, (command, reads) in enumerate(training[:_MAX_COMMANDS]):
+    for index, (command, reads, around) in enumerate(training[:_MAX_COMMANDS]):
         script, behind = _script(command)
         words = command[behind:]
         name = os.path.basename(script) if script else "flags"
@@ -93,15 +93,23 @@ def read_shell(
         finish(section, result, set_values, model)
         result.sections.append(section)
         if index == 0:
-            result.top_level.update(launcher(source, command, behind, batch_header(text), _origin))
+            result.top_level.update(launcher(source, command, behind, batch_header(text), _origin, around))
     result.problems.extend(_lost(source, shell, bool(training)))
     result.problems = list(dict.fromkeys(result.problems))
     return result
 
 
-def follow(source: SourceText, env: Mapping[str, str]) -> tuple[Shell, int | None, list[tuple[list[Field], set[str]]]]:
+class Training(NamedTuple):
+    """A training command: its words, the variables that were read for it, and the words that start its shell."""
+
+    command: list[Field]
+    reads: set[str]
+    around: list[Field]
+
+
+def follow(source: SourceText, env: Mapping[str, str]) -> tuple[Shell, int | None, list[Training]]:
     """The shell at the end of a script, the place where the script left before its end (None: it did not), and its
-    training commands: their words, and the variables that were read for them."""
+    training commands."""
     shell = Shell(env, source.path)
     for name, value in batch_header(source.text).variables.items():
         if name not in shell.variables:
@@ -110,14 +118,14 @@ def follow(source: SourceText, env: Mapping[str, str]) -> tuple[Shell, int | Non
     program = parse_shell(Unit((Segment(source.text, 0),)))
     shell.owned = set(assigned(program))
     stopped = _run(shell, program)
-    commands = [(_words(command), reads) for command, reads in zip(shell.commands, shell.command_reads, strict=True)]
-    training: list[tuple[list[Field], set[str]]] = []
-    for command, reads in commands:
+    training: list[Training] = []
+    for words, reads, around in zip(shell.commands, shell.command_reads, shell.command_starts, strict=True):
+        command = _words(words)
         again = [field.text for field in command]  # a loop that starts it until it ends well
-        if command and _trains(command) and again not in ([field.text for field in other] for other, _ in training):
-            training.append((command, reads))
+        if command and _trains(command) and again not in ([field.text for field in other] for other, _, _ in training):
+            training.append(Training(command, reads, around))
     if not training:
-        training = [(command, set()) for command in [_from_variables(shell)] if _trains(command)]
+        training = [Training(command, set(), []) for command in [_from_variables(shell)] if _trains(command)]
     return shell, stopped, training
 
 

@@ -184,6 +184,7 @@ class Commands(Builtins):
         if len(self.commands) < _MAX_COMMANDS:
             self.commands.append([field_of(text, at) for text, at in zip(texts, places, strict=True)])
             self.command_reads.append(set(self.context))
+            self.command_starts.append(self.starts)
             for variable in prefix:
                 self.export(variable)
 

@@ -6,8 +6,9 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from primus_lint.readers.shell_launcher import STARTERS
 from primus_lint.readers.shell_state import Leave, State
-from primus_lint.readers.shell_text import Segment, Text, Unit, joined, plain
+from primus_lint.readers.shell_text import Segment, Text, Unit, field_of, joined, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,8 @@ class Inner(State):
         super().__init__(env, path)
         self.commands: list[list[Field]] = []
         self.command_reads: list[set[str]] = []
+        self.command_starts: list[list[Field]] = []  # the words of `srun` or `mpirun` around the shell of a command
+        self.starts: list[Field] = []
         self.context: set[str] = set()  # variables that led to the text that is being run
         self.written: list[Text] = []  # here-documents that go to files
         self.files: list[str] = []
@@ -83,10 +86,11 @@ class Inner(State):
         if inner is None:
             return False
         inherited, self.inherited = self.inherited, self.inherited | set(variables)
+        starts, self.starts = self.starts, [*self.starts, *_started_by(texts)]
         try:
             self.child(lambda: self._run_with(variables, inner, arguments), self.sink, None, exported_only=True)
         finally:
-            self.inherited = inherited
+            self.inherited, self.starts = inherited, starts
         return True
 
     def _handed(self, name: str, texts: list[Text], given: Text | None) -> tuple[Text | None, list[Text]]:
@@ -134,6 +138,13 @@ class Inner(State):
             elif option[:1] != "-" and re.search(r"\.(sh|sbatch|slurm|sub)$", option):
                 return (self.file_text(text), texts[index + 1 :]), variables
         return (None, []), variables
+
+
+def _started_by(texts: list[Text]) -> list[Field]:
+    """The words of a launcher that starts a shell several times, up to the shell."""
+    words = [os.path.basename(plain(text)) for text in texts]
+    end = next((index for index, word in enumerate(words) if word in _SHELLS or word.endswith(".sh")), 0)
+    return [field_of(text, 0) for text in texts[:end]] if not STARTERS.isdisjoint(words[:end]) else []
 
 
 def _set_by_launcher(texts: list[Text]) -> dict[str, Text]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from primus_lint.readers.document import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from primus_lint.readers.document import Origin
     from primus_lint.readers.shell_text import Field
@@ -21,6 +21,7 @@ _OPTIONS = {
 }  # fmt: skip
 _TORCH = ("torchrun", "torch.distributed.run", "torch.distributed.launch")  # one process a GPU, on one node unless told
 _MPI = ("mpirun", "mpiexec", "orterun", "mpiexec.hydra")
+STARTERS = frozenset((*_MPI, "srun"))  # start a command several times
 # Of launchers that start every process themselves; with torchrun behind them they start one a node.
 _MPI_OPTIONS = {
     "-np": "world_size", "--np": "world_size", "-n": "world_size", "--n": "world_size", "-npernode": "gpus_per_node",
@@ -30,6 +31,7 @@ _SRUN_OPTIONS = {
     "-n": "world_size", "--ntasks": "world_size", "--ntasks-per-node": "gpus_per_node", "-N": "nodes", "--nodes": "nodes",
     "--gpus-per-node": "gpus_per_node",
 }  # fmt: skip
+_GLUED = re.compile(r"^(-[nN])(\d+)$")
 _SBATCH = re.compile(r"^#SBATCH[ \t]+(--?[A-Za-z-]+)(?:[ \t]*=[ \t]*|[ \t]+)?([^\s#]*)", re.MULTILINE)
 
 
@@ -64,15 +66,25 @@ def batch_header(text: str) -> Header:
     return Header(nodes, gpus if gpus is not None else tasks if tasks != 1 else None, variables)
 
 
+def _single(around: Sequence[Field]) -> bool:
+    """Whether one shell a node is started: what runs in it starts the processes."""
+    text = " ".join(field.text.replace("=", " ") for field in around) + " "
+    tasks, nodes = (re.search(rf" (?:{names}) ?(\d+) ", text) for names in ("-n|--ntasks", "-N|--nodes"))
+    alike = tasks is not None and nodes is not None and tasks.group(1) == nodes.group(1)
+    return alike or " --ntasks-per-node 1 " in text
+
+
 def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 7 and int(text) > 0 else None
 
 
 def launcher(
-    source: SourceText, command: list[Field], behind: int, header: Header, origin_of: Callable[..., Origin]
-) -> dict[str, Value]:
+    source: SourceText, command: list[Field], behind: int, header: Header, origin_of: Callable[..., Origin],
+    around: Sequence[Field] = (),
+) -> dict[str, Value]:  # fmt: skip
     """`launcher.nodes`, `launcher.gpus_per_node` and `launcher.world_size`: what the command says before the training
-    script (whose words begin at `behind`), else the header of the batch script."""
+    script (whose words begin at `behind`), and what starts the shell `around` it, else the header of the batch script."""
+    command, behind = [*around, *command], len(around) + behind
     words = command[:behind]
     names = [os.path.basename(field.text) for field in words]
     torch = next((field for field in words if os.path.basename(field.text) in _TORCH), None)
@@ -81,12 +93,12 @@ def launcher(
         tables.append(_MPI_OPTIONS)
     elif "srun" in names:
         one_a_node = {name: what for name, what in _SRUN_OPTIONS.items() if what == "nodes"}
-        tables.append(_SRUN_OPTIONS if torch is None else one_a_node)
+        tables.append(_SRUN_OPTIONS if torch is None and not _single(around) else one_a_node)
     found: dict[str, Value] = {}
     told = set()
     for table in tables:
         for index, field in enumerate(words):
-            name, equals, text = field.text.partition("=")
+            name, equals, text = _GLUED.sub(r"\1=\2", field.text).partition("=")
             if name not in table or not (equals or index + 1 < len(command)):
                 continue
             what = table[name]

@@ -373,6 +373,7 @@ def test_the_batch_header_is_a_launcher() -> None:
         ("torchrun --nproc_per_node 4 --nnodes $NNODES", None, 4),
         ("mpirun -np 32 --npernode 4 -x A=1 python", 32, 4),
         ("srun -n 16 --ntasks-per-node=4 python -u", 16, 4),
+        ("#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=4\n\nsrun -N2 --ntasks-per-node 4 python", 8, 4),
         ("srun -N 2 -n 2 torchrun --nproc_per_node 4", 8, 4),
         ("mpirun -np 2 torchrun --nnodes 2 --nproc_per_node 4", 8, 4),
     ],
@@ -381,6 +382,21 @@ def test_how_many_processes_a_launcher_starts(launcher: str, world: int | None, 
     document = parse(f"{launcher} x.py {CORE}-n 3\n")
     target, _ = resolve_target("run.sh", document.source, None, gpu="h100", document=document)
     assert (target.world_size, target.gpus_per_node) == (world, per_node)
+
+
+@pytest.mark.parametrize(
+    ("starter", "inner", "world"),
+    [("srun -N8 --ntasks-per-node 8 -l", "python x.py", 64), ("mpirun -np 32 --npernode 4", "python x.py", 32),
+     ("srun -N 4 -n 4", "torchrun --nnodes 4 --nproc_per_node 2 x.py", 8),
+     ("srun --nodes=4 -n 4", "python x.py", None),  # one shell a node: more processes may start in it
+     ("srun -N 4 --ntasks-per-node=1", "mine.py --nproc_per_node 2 x.py", 8)],
+)  # fmt: skip
+def test_what_starts_the_shell_of_a_command(starter: str, inner: str, world: int | None) -> None:
+    document = parse(f'CMD="{inner} {CORE}-n 3"\n{starter} bash -c "$CMD"\n')
+    assert len(document.sections) == 1 and document.sections[0].get("hidden_size") is not None
+    launched = {key.rpartition(".")[2]: value.value for key, value in document.top_level.items()}
+    product = launched.get("world_size", launched.get("nodes", 0) * launched.get("gpus_per_node", 0))
+    assert product == (world or 0)
 
 
 def test_a_file_that_is_not_here(tmp_path: Any) -> None:

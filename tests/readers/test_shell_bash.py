@@ -38,7 +38,7 @@ def reader(path: Path, env: dict[str, str], arguments: list[str]) -> list[list[s
     given = {**env, **{str(index): word for index, word in enumerate(arguments, 1)}}
     _, _, training = follow(SourceText.from_path(str(path)), given)
     calls = []
-    for command, _ in training:
+    for command, _, _ in training:
         fields = [field for field in command if not field.unset]  # a shell puts nothing there
         assert all(field.unknown is None for field in fields)
         words = [field.text for field in fields]

@@ -58,6 +58,9 @@ def test_a_flag_of_an_older_megatron_is_an_error_of_a_stated_version() -> None:
     more = command + " --layernorm-epsilon 1e-5 --no-query-key-layer-scaling --my-data x"  # one more of that version?
     assert severities(more) == {"flag-of-an-older-version": "warning", "flag-of-the-program": "warning"}
     assert severities(f"{command} --trian-iters 3")["unknown-flag"] == "error"
+    assert severities(f"pretrain_gpt.py {SIZES}{BATCH}--my-data x") == {"unknown-flag": "error"}
+    choice = f"pretrain_gpt.py {SIZES}{BATCH}--my-data x --tokenizer-type MineTokenizer"  # two signs of another program
+    assert severities(choice) == {"flag-of-the-program": "warning", "argument-choice": "warning"}
 
 
 def test_the_newer_version_by_its_flags() -> None:
