@@ -325,13 +325,15 @@ class Subject:
             return None
         return None if self.timed_run is None else project(self.timed_run, self.accelerator, ledger=self.ledger)
 
-    def at_world(self, world_size: int) -> Subject:
-        """The same section on another number of GPUs."""
+    def at_world(self, world_size: int, legal: bool = False) -> Subject:
+        """The same section on another number of GPUs; `legal`: one of the legal sizes, no condition is asked again."""
         from primus_lint.ir.run import Target
 
         target = Target(self.target.gpu, world_size, self.target.gpus_per_node)
         other = Subject(self.document, self.section, target, self.version, self.assumed)
-        other.framework, other.env, other.stack = self.framework, self.env, self.stack
+        other.framework, other.env, other.stack, other.wanted = self.framework, self.env, self.stack, self.wanted
+        if legal:
+            other.computable = other.run is not None or other.framework == "torchtitan"
         other.launched = self.launched
         return other
 

@@ -206,7 +206,7 @@ def _legal(subject: Subject, sizes: list[int]) -> str:
     if not sizes:
         return "legal at no world size"
     text, accelerator = f"legal on {gpus(sizes)}", subject.accelerator
-    if accelerator is None or subject.at_world(sizes[0]).ledger is None:
+    if accelerator is None or subject.at_world(sizes[0], legal=True).ledger is None:
         return text
     from primus_lint.rules.checks.memory import fits_from
 

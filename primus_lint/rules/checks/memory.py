@@ -96,12 +96,12 @@ def roomiest(subject: Subject, accelerator: Accelerator, sizes: list[int]) -> tu
     are tried (the powers of two).
     """
     size = sizes[-1]
-    ledger = subject.at_world(size).ledger
+    ledger = subject.at_world(size, legal=True).ledger
     if ledger is None or subject.framework != "torchtitan" or ledger.fits(accelerator.visible_hbm_bytes) is not False:
         return size, ledger
     doubled = [max(other for other in sizes if other <= bound) for bound in _powers(sizes[0], size)]
     for other in sorted({*sizes[:32], *doubled}, reverse=True):
-        account = subject.at_world(other).ledger
+        account = subject.at_world(other, legal=True).ledger
         if account is not None and account.device_bytes[0] < ledger.device_bytes[0]:
             size, ledger = other, account
     return size, ledger
@@ -122,7 +122,7 @@ def fits_from(subject: Subject, accelerator: Accelerator, sizes: list[int]) -> i
     low, high = 0, len(sizes)
     while low < high:
         middle = (low + high) // 2
-        ledger = subject.at_world(sizes[middle]).ledger
+        ledger = subject.at_world(sizes[middle], legal=True).ledger
         if ledger is not None and ledger.fits(accelerator.visible_hbm_bytes) is False:
             low = middle + 1
         else:
@@ -141,7 +141,7 @@ def fits_at_some_sizes(subject: Subject, accelerator: Accelerator, rule: dict[st
     if first is None or first == sizes[0]:
         return
     too_small = [size for size in sizes if size < first]
-    rank_ledger = subject.at_world(too_small[-1]).ledger
+    rank_ledger = subject.at_world(too_small[-1], legal=True).ledger
     assert rank_ledger is not None
     rank = max(rank_ledger.ranks, key=lambda rank: rank.device_low_bytes)
     message = (
