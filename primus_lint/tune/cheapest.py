@@ -14,7 +14,7 @@ from primus_lint.tune.forms import forms
 from primus_lint.tune.keys import NUMBER, PP, RECOMPUTE_KEYS, SP, TP
 from primus_lint.tune.space import Pins, axes
 from primus_lint.tune.splits import chunk_sizes, splits
-from primus_lint.tune.switches import alternatives, improvements
+from primus_lint.tune.switches import alternatives, fully_sharded, improvements
 from primus_lint.tune.what_if import with_changes
 
 if TYPE_CHECKING:
@@ -123,10 +123,10 @@ def _moves(subject: Subject) -> Iterator[tuple[str, Changes]]:
     for split in splits(run, given):
         if split[PP] >= run.parallel.pp and different(split):
             yield PP if split[PP] > run.parallel.pp else "layer split", different(split)
-    for group in [*alternatives(run, given, subject.accelerator, pins), [{}, *improvements(run, given, pins)]]:
-        for keys in group[1:]:
-            if "fp8" not in keys:  # another number format is no edit for memory's sake
-                yield next(iter(keys)), keys
+    single = [keys for group in alternatives(run, given, subject.accelerator, pins) for keys in group[1:]]
+    for keys in (*single, *improvements(run, given, pins), *fully_sharded(run, given, pins)):
+        if "fp8" not in keys:  # another number format is no edit for memory's sake
+            yield next(iter(keys)), keys
 
 
 def _titan_moves(subject: Subject) -> Iterator[tuple[str, Changes]]:

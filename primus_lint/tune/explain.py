@@ -12,7 +12,7 @@ from primus_lint.tune.forms import forms
 from primus_lint.tune.keys import ETP, LAYOUT, NUMBER, PP, RECOMPUTE_KEYS, SP, SPLIT_KEYS, TP, VPP
 from primus_lint.tune.rescore import Candidate, rescore
 from primus_lint.tune.splits import chunk_sizes, virtual
-from primus_lint.tune.switches import alternatives, improvements
+from primus_lint.tune.switches import alternatives, fully_sharded, improvements
 from primus_lint.tune.what_if import with_changes
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ def unsafe_steps(subject: Subject, winner: Candidate, result: Result, pins: Pins
     assert there.run is not None and there.accelerator is not None
     given = dict(there.lowered.namespace.given)
     groups = [group[1:] for group in alternatives(there.run, given, there.accelerator, pins)]
-    ways = [keys for group in (*groups, improvements(there.run, given, pins)) for keys in group]
+    more = [improvements(there.run, given, pins), fully_sharded(there.run, given, pins)]
+    ways = [keys for group in (*groups, *more) for keys in group]
     unsafe = [keys for keys in ways if safety.class_of_all(keys.items(), given, there.run.model) == safety.UNSAFE]
     found = [_judge(subject, winner, result, next(iter(keys)), keys) for keys in unsafe]
     return sorted(found, key=lambda each: -(each.gain or 0.0))

@@ -102,6 +102,7 @@ def propose(subject: Subject, how: Rules) -> Proposal:
         return proposal
     from primus_lint.tune.pipelines import other_pipelines
     from primus_lint.tune.search import Pins, search, unrelated_errors
+    from primus_lint.tune.shardings import other_shardings
     from primus_lint.tune.simplify import simplify
     from primus_lint.tune.sweep import climb, sweep
 
@@ -117,7 +118,8 @@ def propose(subject: Subject, how: Rules) -> Proposal:
         budget_s=how.budget_s, reach=how.reach, front=how.front, seeds=seeds,
     )  # fmt: skip
     if not minimal:
-        result = with_ideas(result, other_pipelines(subject, result, unrelated_errors(subject)))
+        for others in (other_pipelines, other_shardings):
+            result = with_ideas(result, others(subject, result, unrelated_errors(subject)))
     if how.agent is not None and not minimal:
         result = with_ideas(result, how.agent(subject, result))
     proposal.result = result

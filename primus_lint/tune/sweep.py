@@ -15,7 +15,7 @@ from primus_lint.tune.keys import LAYOUT, NUMBER, PP, RECOMPUTE_KEYS, SP, TP, VP
 from primus_lint.tune.rescore import Candidate
 from primus_lint.tune.space import axes
 from primus_lint.tune.splits import chunk_sizes, splits, virtual
-from primus_lint.tune.switches import alternatives, improvements
+from primus_lint.tune.switches import alternatives, fully_sharded, improvements
 from primus_lint.tune.what_if import with_changes
 
 if TYPE_CHECKING:
@@ -68,22 +68,26 @@ def sweep(subject: Subject, pins: Pins, capacity_bytes: float, excused: frozense
     return sorted(found, key=_order)
 
 
-def climb(subject: Subject, pins: Pins, capacity_bytes: float, excused: frozenset[str]) -> list[Candidate]:
+def climb(
+    subject: Subject, pins: Pins, capacity_bytes: float, excused: frozenset[str], start: Changes | None = None
+) -> list[Candidate]:
     """Recipes that one sweep after another leads to, each from the best of the one before (where nothing fits, from what
-    lacks least memory); all of them run, the last is the best."""
-    found: list[Candidate] = []
-    changes: Changes = {}
-    least = subject.ledger.worst_rank.device_high_bytes if subject.ledger is not None else float("inf")
-    here = subject
+    lacks least memory); all of them run, the last is the best. `start`: changed keys to begin with."""
+    given, changes = subject.lowered.namespace.given, dict(start or {})
+    here = with_changes(subject, changes) if changes else subject
+    if here.run is None:
+        return []
+    first = _single(subject, "", changes, capacity_bytes, excused, None).candidate
+    found = [] if first is None else [first]
+    least = here.ledger.worst_rank.device_high_bytes if here.ledger is not None else float("inf")
     for _ in range(ROUNDS):
         singles = sweep(here, pins, capacity_bytes, excused)
-        given = subject.lowered.namespace.given
         runs = singles[0].candidate if singles else None
         if runs is not None:
             merged = {**changes, **runs.changes}
-            changes = {key: value for key, value in merged.items() if given.get(key) != value}
             if found and runs.iteration_s >= found[-1].iteration_s:
                 break
+            changes = {key: value for key, value in merged.items() if given.get(key) != value}
             found.append(runs._replace(changes=changes))
         else:
             known = [single for single in singles if single.peak_bytes is not None]
@@ -163,9 +167,9 @@ def lines(subject: Subject, pins: Pins) -> Iterator[Line]:
     yield line(PP, [near[size] for size in sorted(near) if size > own[PP]])
     yield line(VPP, [stages[number] for number in sorted(stages, reverse=True) if number < virtual(own)])
     yield line(VPP, [stages[number] for number in sorted(stages) if number > virtual(own)])
-    for group in [*alternatives(run, given, subject.accelerator, pins), [{}, *improvements(run, given, pins)]]:
-        for keys in group[1:]:
-            yield line(next(iter(keys)), [keys])
+    single = [keys for group in alternatives(run, given, subject.accelerator, pins) for keys in group[1:]]
+    for keys in (*single, *improvements(run, given, pins), *fully_sharded(run, given, pins)):
+        yield line(next(iter(keys)), [keys])
 
 
 def _may(changes: Changes, pins: Pins) -> bool:

@@ -36,12 +36,13 @@ Keys = dict[str, Any]
 FLEX: Keys = {DISPATCHER: "flex", "moe_enable_deepep": True, "moe_router_dtype": "fp32"}
 TURBO_DEEPEP: Keys = {"use_turbo_deepep": True, "moe_router_dtype": "fp32"}
 NO_DEEPEP: Keys = {DISPATCHER: "alltoall", "moe_enable_deepep": False, "use_turbo_deepep": False}
+UNSHARDED: Keys = {FSDP2: False, MEGATRON_FSDP: False}
 FP8_RECIPES = (("hybrid", "delayed"), ("hybrid", "tensorwise"), ("e4m3", "blockwise"), ("e4m3", "mxfp8"))
 
 
 def alternatives(run: Run, given: Keys, accelerator: Accelerator, pins: Pins) -> list[list[Keys]]:
     """Groups of alternatives; every alternative names only keys that differ from the recipe's own."""
-    groups: list[list[Keys]] = [_sharding(run, given), _context(given)]
+    groups: list[list[Keys]] = [_distributed(run, given), _context(given)]
     if run.model.moe is not None:
         groups += [_overlaps(run, given), _dispatchers(run, given), _products(run, given)]
     groups += [_fp8(run, given, accelerator), _states(run)]
@@ -76,23 +77,34 @@ def _allowed(run: Run, given: Keys, pins: Pins, group: Iterable[Keys]) -> list[K
     return out
 
 
-def _sharding(run: Run, given: Keys) -> list[Keys]:
-    """Who keeps which part of weights, gradients and states: the distributed optimizer, torch FSDP2, Megatron-FSDP with
-    gradients or everything sharded; each with the keys that it cannot do without. What is off already is not named."""
+def fully_sharded(run: Run, given: Keys, pins: Pins) -> list[Keys]:
+    """Moves to torch FSDP2, and to Megatron-FSDP with gradients or everything sharded, each with the keys that it cannot do
+    without. They are tried after the search, from its best recipes (`shardings`)."""
     if run.optimizer.name not in ("adam", "sgd"):
         return []
-    off = {FSDP2: False, MEGATRON_FSDP: False}
-    plain = {FORMAT: "torch_dist"} if given.get(FORMAT) == "fsdp_dtensor" else {}
-    distributed: Keys = {**off, SHARDED: True, **plain}
-    fsdp2: Keys = {**off, FSDP2: True, SHARDED: False, FUSION: False, FORMAT: "torch_dist"}
+    fsdp2: Keys = {**UNSHARDED, FSDP2: True, SHARDED: False, FUSION: False, FORMAT: "torch_dist"}
     if given.get(FORMAT) == "torch_dcp":
         del fsdp2[FORMAT]
-    megatron: Keys = {**off, MEGATRON_FSDP: True, SHARDED: True, FORMAT: "fsdp_dtensor"}
+    megatron: Keys = {**UNSHARDED, MEGATRON_FSDP: True, SHARDED: True, FORMAT: "fsdp_dtensor"}
+    group = [fsdp2, *({**megatron, STRATEGY: each} for each in ("optim_grads", "optim_grads_params"))]
+    return _allowed(run, given, pins, [_different(given, keys) for keys in group])
+
+
+def _distributed(run: Run, given: Keys) -> list[Keys]:
+    """The distributed optimizer, in the place of whatever else keeps weights, gradients and states."""
+    if run.optimizer.name not in ("adam", "sgd"):
+        return []
+    plain = {FORMAT: "torch_dist"} if given.get(FORMAT) == "fsdp_dtensor" else {}
+    distributed: Keys = {**UNSHARDED, SHARDED: True, **plain}
     group = [distributed]
     if run.optimizer.sharding == "fsdp2":  # whose gradients have the number format of the weights
         group.append({**distributed, BF16_REDUCE: True})
-    group += [fsdp2, *({**megatron, STRATEGY: each} for each in ("optim_grads", "optim_grads_params"))]
-    return [{key: value for key, value in keys.items() if _differs(given.get(key), value)} for keys in group]
+    return [_different(given, keys) for keys in group]
+
+
+def _different(given: Keys, keys: Keys) -> Keys:
+    """What keys say that the recipe does not; what is off already is not named."""
+    return {key: value for key, value in keys.items() if _differs(given.get(key), value)}
 
 
 def _differs(own: Any, value: Any) -> bool:

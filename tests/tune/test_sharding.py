@@ -14,7 +14,9 @@ from primus_lint.lower.megatron.tables import defaults
 from primus_lint.tune import safety
 from primus_lint.tune.keys import FORMAT, FSDP2, FUSION, MEGATRON_FSDP, SHARDED, SHARDING_KEYS, STRATEGY
 from primus_lint.tune.search import search
+from primus_lint.tune.shardings import other_shardings
 from primus_lint.tune.space import Pins, Space
+from primus_lint.tune.switches import fully_sharded
 from primus_lint.tune.what_if import with_changes
 from tests.tune import recipes
 
@@ -30,7 +32,7 @@ def moves(unsafe: bool, **args: Any) -> tuple[Any, list[dict[str, Any]]]:
     assert subject.run is not None and subject.accelerator is not None
     given = dict(subject.lowered.namespace.given)
     space = Space(subject.run, given, subject.accelerator, Pins(unsafe=unsafe), {})
-    return subject, space.groups[0][1:]
+    return subject, [*fully_sharded(subject.run, given, space.pins), *space.groups[0][1:]]
 
 
 def test_every_move_is_legal_with_what_changes_along() -> None:
@@ -92,8 +94,8 @@ def test_the_launcher_sets_the_connections_of_a_move_and_a_script_does_not() -> 
     assert any(f.name == "fsdp2-with-one-connection" for f in with_changes(script, found[0]).conditions)
 
 
-def test_the_search_finds_a_fully_sharded_recipe_where_nothing_else_fits() -> None:
-    """An 8B model on eight H100 with two thirds of the memory: only sharded weights fit at TP and PP 1."""
+def test_a_fully_sharded_recipe_is_found_where_little_else_fits() -> None:
+    """An 8B model on eight H100 with a third of the memory, TP, PP and CP 1, no recomputation."""
     subject, _ = moves(True, seq_length=8192, max_position_embeddings=8192)
     assert subject.accelerator is not None
     keys = (
@@ -103,9 +105,13 @@ def test_the_search_finds_a_fully_sharded_recipe_where_nothing_else_fits() -> No
         "recompute_granularity",
     )
     alone = {key: (subject.lowered.namespace.given.get(key),) for key in keys}
-    headroom = 0.65
-    plain = search(subject, subject.accelerator, pins=Pins(limits=alone), min_headroom=headroom)
-    sharded = search(subject, subject.accelerator, pins=Pins(limits=alone, unsafe=True), min_headroom=headroom)
-    assert sharded.best and sharded.certificate.complete
-    assert not plain.best or sharded.best[0].iteration_s <= plain.best[0].iteration_s
-    assert set(sharded.best[0].changes) & {*SHARDING_KEYS}
+    found = {}
+    for unsafe in (False, True):
+        result = search(subject, subject.accelerator, pins=Pins(limits=alone, unsafe=unsafe), min_headroom=0.65)
+        found[unsafe] = other_shardings(subject, result, frozenset())
+    assert found[False] == [] and found[True]
+    for each in found[True]:
+        assert each.peak_bytes <= subject.accelerator.visible_hbm_bytes * 0.35
+        assert set(each.changes) & {*SHARDING_KEYS} and not set(each.changes) & set(keys)
+        other = with_changes(subject, each.changes)
+        assert other.projection is not None and float(other.projection.iteration_s) == each.iteration_s
