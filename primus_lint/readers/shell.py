@@ -37,6 +37,7 @@ _RUNS_ANOTHER = re.compile(  # which may train
 _NO_TRAINING = re.compile(r"(^|/)(tools|tasks|inference)/|generat|server|infer|evaluat|convert|export|quantize")
 _TRAINING = frozenset(("--train-iters", "--train-samples", "--lr", "--global-batch-size", "--epochs"))
 _LAUNCHERS = ("torch.", "accelerate", "deepspeed")  # modules that run a script
+_RANKS = ("--node_rank", "--node-rank")
 _MAX_COMMANDS = 16  # training commands of one script that are reported
 _DEEPSPEED = ("--deepspeed", "--deepspeed_config")  # of Megatron-DeepSpeed: another engine, with its own pipeline
 # Programs of Megatron-LM itself: they know Megatron's flags and no others. Any other program may add its own.
@@ -121,12 +122,21 @@ def follow(source: SourceText, env: Mapping[str, str]) -> tuple[Shell, int | Non
     training: list[Training] = []
     for words, reads, around in zip(shell.commands, shell.command_reads, shell.command_starts, strict=True):
         command = _words(words)
-        again = [field.text for field in command]  # a loop that starts it until it ends well
-        if command and _trains(command) and again not in ([field.text for field in other] for other, _, _ in training):
+        if command and _trains(command) and _same(command) not in (_same(other) for other, _, _ in training):
             training.append(Training(command, reads, around))
     if not training:
         training = [Training(command, set(), []) for command in [_from_variables(shell)] if _trains(command)]
     return shell, stopped, training
+
+
+def _same(command: list[Field]) -> list[str]:
+    """What a command shares with those of a loop that starts it until it ends well, or once for every node."""
+    words = [field.text for field in command]
+    return [
+        word
+        for index, word in enumerate(words)
+        if not word.startswith(_RANKS) and (index == 0 or words[index - 1] not in _RANKS)
+    ]
 
 
 def _run(shell: Shell, program: Program) -> int | None:

@@ -439,6 +439,12 @@ def test_serving_a_model_is_no_training() -> None:
     assert [section.name for section in parse(serve + f"torchrun pretrain_gpt.py {CORE}\n")] == ["pretrain_gpt.py"]
 
 
+def test_a_command_that_a_loop_starts_once_for_every_node() -> None:
+    loop = "for i in 0 1; do ssh node$i; torchrun --nnodes 2 --node_rank $i x.py"
+    assert len(parse(f"{loop} {CORE}; done\n").sections) == 1
+    assert len(parse(f"{loop} --seed $i {CORE}; done\n").sections) == 2
+
+
 def test_a_launcher_that_is_a_script_and_tries_again() -> None:
     document = parse(
         f"run() {{\n  python3 mine.py --nnodes 2 --nproc-per-node 4 -- python3 pretrain_gpt.py {CORE}--bf16\n}}\nwhile true; do run; done\n"
