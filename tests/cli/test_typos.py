@@ -260,3 +260,17 @@ def test_very_many_unknown_keys_end_soon(repo: Path, lint: Any) -> None:
     path.write_text(path.read_text() + "".join(f"      key_{number}: {number}\n" for number in range(5_000)))
     found = [f for f in findings(lint("--output-format", "json", *TARGET, CLEAN)) if f["name"] == "unknown-key"]
     assert len(found) == 101 and "not listed" in found[-1]["message"]
+
+
+@pytest.mark.parametrize(
+    "pair",
+    ["lr_warmup_fraction=2020-01-01", "lr_warmup_fraction=[a, b]", 'padded_vocab_size=""', "padded_vocab_size=1.0e+308",
+     "num_workers=[]", "num_distributed_optimizer_instances=-1", "rotary_percent=.nan"],
+)  # fmt: skip
+def test_values_that_nothing_can_be_computed_with_are_no_crash(repo: Path, lint: Any, pair: str) -> None:
+    """What is wrong is told, and that there is no account where there is none."""
+    data = json.loads(lint("--set", pair, "--output-format", "json", *TARGET, CLEAN).stdout)
+    key = pair.partition("=")[0]
+    assert any(key in finding["message"] for finding in data["findings"]) or key == "lr_warmup_fraction"
+    if key != "lr_warmup_fraction":
+        assert key in data["files"][0]["abstained"]["memory"][0]

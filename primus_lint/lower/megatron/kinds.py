@@ -35,7 +35,10 @@ WHOLE = (
     "global_batch_size",
     "recompute_num_layers",
     "moe_router_topk",
+    "num_workers",
+    "padded_vocab_size",
 )
+POSITIVE = ("num_distributed_optimizer_instances",)
 TEXTS = (
     "moe_router_dtype", "recompute_granularity", "recompute_method", "fp8", "fp8_recipe", "fp4", "fp4_recipe",
     "normalization", "position_embedding_type", "optimizer", "transformer_impl", "moe_token_dispatcher_type",
@@ -64,7 +67,13 @@ def _unusable(v: Namespace) -> Iterator[tuple[str, Any]]:
             value = None
         if not _is_whole(value) or (isinstance(value, int) and not 0 < value < LARGEST):
             yield name, value
-    for names, usable in ((WHOLE, _is_whole), (NUMBERS, _is_number), (TEXTS, _is_text), (DTYPES, _is_dtype)):
+    for names, usable in (
+        (WHOLE, _is_whole),
+        (POSITIVE, _is_positive),
+        (NUMBERS, _is_number),
+        (TEXTS, _is_text),
+        (DTYPES, _is_dtype),
+    ):
         for name in names:
             value = v.get(name)
             if value is not None and not usable(value):
@@ -73,6 +82,10 @@ def _unusable(v: Namespace) -> Iterator[tuple[str, Any]]:
 
 def _is_whole(value: Any) -> bool:
     return (isinstance(value, int) and not isinstance(value, bool)) or hasattr(value, "dtype")
+
+
+def _is_positive(value: Any) -> bool:
+    return not isinstance(value, int) or value > 0
 
 
 def _is_number(value: Any) -> bool:

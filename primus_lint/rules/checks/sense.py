@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from primus_lint.lower.megatron.namespace import WRONG_KIND
 from primus_lint.rules.checks.key_facts import name_of, say, written
 from primus_lint.rules.finding import Place
 from primus_lint.rules.model_names import Name, differ, read_name
@@ -150,7 +151,10 @@ def _format(subject: Subject) -> tuple[tuple[str, ...], str | None]:
 def warm_up(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """The learning rate is still rising when training ends."""
     names = subject.lowered.namespace
-    warm, length = names["lr_warmup_length"], names["train_iters"] or names["train_samples"]
+    try:
+        warm, length = names["lr_warmup_length"], names["train_iters"] or names["train_samples"]
+    except WRONG_KIND:  # a fraction that is no number: wrong-type says it
+        return
     if names["train_samples"] is None and names["lr_warmup_samples"]:
         return
     unit = "samples" if names["train_samples"] else "iterations"
