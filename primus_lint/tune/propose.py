@@ -100,6 +100,7 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     proposal.broken = broken = needs_search(subject, how)
     if not broken and (not how.tune or how.minimal):
         return proposal
+    from primus_lint.tune.layer_ids import by_layer
     from primus_lint.tune.pipelines import other_pipelines
     from primus_lint.tune.search import Pins, search, unrelated_errors
     from primus_lint.tune.shardings import other_shardings
@@ -118,7 +119,7 @@ def propose(subject: Subject, how: Rules) -> Proposal:
         budget_s=how.budget_s, reach=how.reach, front=how.front, seeds=seeds,
     )  # fmt: skip
     if not minimal:
-        for others in (other_pipelines, other_shardings):
+        for others in (by_layer, other_pipelines, other_shardings):
             result = with_ideas(result, others(subject, result, unrelated_errors(subject)))
     if how.agent is not None and not minimal:
         result = with_ideas(result, how.agent(subject, result))

@@ -47,6 +47,7 @@ RELATIVES: dict[str, tuple[str, ...]] = {
     "recompute_method": ("recompute_granularity",),
     "recompute_num_layers": ("recompute_method", "recompute_granularity"),
     "recompute_modules": ("recompute_granularity",),
+    "recompute_layer_ids": ("recompute_granularity",),
     "micro_batch_size": ("train_iters", "global_batch_size"),
     "global_batch_size": ("micro_batch_size",),
     "use_distributed_optimizer": (

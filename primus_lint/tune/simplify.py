@@ -60,7 +60,7 @@ def groups(changes: dict[str, Any]) -> list[tuple[str, ...]]:
 
 def effort(changes: Mapping[str, Any]) -> int:
     """How much there is to read in some changed keys."""
-    return len(changes) + (LAYOUT_KEYS if changes.get(LAYOUT) is not None else 0)
+    return len(changes) + LAYOUT_KEYS * sum(changes.get(key) is not None for key in (LAYOUT, "recompute_layer_ids"))
 
 
 def price(candidate: Candidate) -> float:

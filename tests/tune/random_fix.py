@@ -1,6 +1,7 @@
 """Random recipe files repaired and tuned: `python -m tests.tune.random_fix --count 5000 --jobs 2`.
 
-Most are told to keep some keys as they are, the pipeline among them, which makes the search short. Every outcome must be legal and fit (by reading the new text anew), be no slower than before, keep every comment, change
+Most are told to keep some keys as they are, the pipeline among them, which makes the search short. Every outcome must be
+legal and fit (by reading the new text anew), be no slower than before, keep every comment, change
 nothing that is trained or to be kept, and stay as it is on a second run. Files for which nothing fits must say so.
 """
 
