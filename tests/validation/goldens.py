@@ -70,7 +70,7 @@ CAUSES = (
         "ranks that load data keep the batches of a step: which runs do is not known (in the band)",
     ),
     (r"cudagraph", "CUDA graphs: what is captured when (in the band)"),
-    (r"muon", "open: Muon's orthogonalisation; routing"),
+    (r"muon", "routing is skewed in a real run (in the band)"),
     (r"gb200", "GB200: PyTorch's default workspace was 8 MiB in some builds, 32 MiB in others (in the band)"),
     (r"experts|moe", "routing is skewed in a real run (in the band)"),
     (r"", "blocks of the caching allocator (in the band)"),
