@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import is_scalar
+from primus_lint.formula import is_scalar, maximum
 
 if TYPE_CHECKING:
     from primus_lint.schedules.timeline import Order
@@ -65,6 +65,7 @@ def _sum(values: list[Any]) -> Any:
 
 
 CLOSED_FORMS = frozenset({"none", "1f1b", "interleaved", "gpipe"})
+ROUNDS = 6  # of as many micro-batches as ranks, which are simulated: V schedules take five to settle
 
 
 def makespan(kind: str, times: Times, microbatches: Any, group: Any = None) -> Span:
@@ -88,18 +89,21 @@ def closed_form(kind: str, times: Times, microbatches: Any, group: Any = None) -
 
 
 def simulated(kind: str, times: Times, microbatches: Any) -> Span:
-    """Makespan by the event simulation, exact up to 4*pp micro-batches and carried on linearly beyond.
+    """Makespan by the event simulation, exact up to ROUNDS rounds of pp micro-batches and carried on linearly beyond.
 
-    Every schedule repeats a pattern once its pipeline is full, so that its makespan grows by a constant per round of pp
-    micro-batches; two simulations, of 3*pp and 4*pp micro-batches, give it (random times: within 0.5 %).
+    Every schedule repeats a pattern once its pipeline is full, so that its makespan grows by a constant per round; the
+    last two rounds that are simulated give it, and no rank ends before its own work (random times: within 0.5 %).
     """
     pp, chunks = len(times.forward), len(times.forward[0])
     work = busy(times, microbatches)
-    if is_scalar(microbatches) and microbatches <= 4 * pp:
+    if is_scalar(microbatches) and microbatches <= ROUNDS * pp:
         return Span(_timeline(kind, times, microbatches, chunks), work)
-    low = _timeline(kind, times, 3 * pp, chunks)
-    high = _timeline(kind, times, 4 * pp, chunks)
-    return Span(low + (high - low) * (microbatches - 3 * pp) / pp, work)
+    low = _timeline(kind, times, (ROUNDS - 1) * pp, chunks)
+    high = _timeline(kind, times, ROUNDS * pp, chunks)
+    span = high + (high - low) * (microbatches - ROUNDS * pp) / pp
+    for seconds in work:
+        span = maximum(span, seconds)
+    return Span(span, work)
 
 
 def _timeline(kind: str, times: Times, microbatches: int, chunks: int) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -122,6 +124,22 @@ def test_simulated_kinds_carry_on_linearly(kind: str, vpp: int, pp: int) -> None
     for rounds in (3, 4, 6, 10):
         exact = timeline(kind, times, rounds * pp, split=True)
         assert simulated(kind, times, rounds * pp).makespan_s == pytest.approx(exact, rel=0.005)
+
+
+@pytest.mark.parametrize("kind, vpp", [("zbv", 2), ("v-half", 2), ("zb-h1", 1)])
+def test_simulated_kinds_with_ranks_of_their_own_speed(kind: str, vpp: int) -> None:
+    """Uneven ranks take several rounds to settle; and no rank ends before its own work."""
+    for pp in (2, 4):
+        for seed in range(6):
+            rng = random.Random(seed)
+            forward, backward, weight = (
+                [[rng.uniform(*within) for _ in range(vpp)] for _ in range(pp)]
+                for within in ((0.9, 1.2), (1.1, 1.6), (0.8, 1.1))
+            )
+            times = Times(forward, backward, weight, 0.0)
+            found, exact = simulated(kind, times, 16 * pp), timeline(kind, times, 16 * pp, split=True)
+            assert max(found.busy_s) <= found.makespan_s
+            assert found.makespan_s == pytest.approx(exact, rel=0.005)
 
 
 def test_arrays_give_what_scalars_give() -> None:
