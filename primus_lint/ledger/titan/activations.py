@@ -74,12 +74,18 @@ def normed_bytes(s: Sizes, layer: int) -> int:
     return each * (2 - attention - mlp)
 
 
-def block_bytes(s: Sizes, layer: int) -> int:
+def block_parts(s: Sizes, layer: int) -> dict[str, int]:
     """A block that recomputes nothing: two norms with their outputs, attention, the MLP or the experts."""
-    attention = attention_bytes(s) if s.latent is None else latent_bytes(s, s.latent)
     moe = s.experts_of(layer)
-    mlp = mlp_bytes(s, s.ffn) if moe is None else experts_bytes(s, moe)
-    return 2 * norm_bytes(s) + normed_bytes(s, layer) + attention + mlp
+    return {
+        "norms": 2 * norm_bytes(s) + normed_bytes(s, layer),
+        "attention": attention_bytes(s) if s.latent is None else latent_bytes(s, s.latent),
+        **({"MLP": mlp_bytes(s, s.ffn)} if moe is None else {"experts": experts_bytes(s, moe)}),
+    }
+
+
+def block_bytes(s: Sizes, layer: int) -> int:
+    return sum(block_parts(s, layer).values())
 
 
 def residual_bytes(s: Sizes) -> int:
@@ -143,15 +149,21 @@ def selective_bytes(s: Sizes, layer: int) -> int:
         saved += 2 * linears(s, layer) * (1 if s.float8.gathered else 2)
     moe = s.experts_of(layer)
     if moe is not None and moe.ep > 1 and moe.exchange_saved:
-        saved += 2 * (2 * s.tokens * moe.top_k * s.hidden) + 8 * moe.count
+        saved += 2 * (2 * moe.routed(s.tokens) * s.hidden) + 8 * moe.count
     return input_bytes(s) + saved
+
+
+def kept_parts(s: Sizes, layer: int) -> dict[str, int]:
+    """What one block keeps, by parts; one part where it recomputes."""
+    if not s.wrapped(layer):
+        return block_parts(s, layer)
+    saved = selective_bytes(s, layer) if s.recompute == "op" else input_bytes(s)
+    return {"of recomputed blocks": s.handed_bytes + saved}
 
 
 def kept_bytes(s: Sizes, layer: int) -> int:
     """What one block keeps."""
-    if not s.wrapped(layer):
-        return block_bytes(s, layer)
-    return s.handed_bytes + (selective_bytes(s, layer) if s.recompute == "op" else input_bytes(s))
+    return sum(kept_parts(s, layer).values())
 
 
 def head_bytes(s: Sizes) -> int:

@@ -76,7 +76,7 @@ def open_points(v: Namespace) -> tuple[str, ...]:
     if kernels.compiled:
         found = ["what torch.compile keeps for the backward pass (taken as by the partitioner of PyTorch 2.13)"]
     if v["experts"]:
-        found.append("peaks inside a layer of experts (within 8 % of the real model's in eager mode)")
+        found.append("peaks inside a layer of experts (within 7 % of the real model's in eager mode)")
     if turbo(v, "use_turbo_float8_linear") and LINEAR_FLOAT8 in v["converters"]:
         found.append(
             "Primus-Turbo's float8 layers, which keep float8 copies (taken as torchao's, which the converter names)"
@@ -94,11 +94,15 @@ def account(
     gradients = items["gradients"].bytes
     memory.steady_allocated_bytes = memory.static_bytes + memory.total(PERSISTENT)
     base = memory.steady_allocated_bytes - gradients
-    kept = sum(activations.kept_bytes(s, layer) for layer in range(s.layers))
+    layers = [activations.kept_parts(s, layer) for layer in range(s.layers)]
     head = activations.head_bytes(s)
-    items["activations blocks"] = Item(
-        kept, ACTIVATION, "{n} blocks, {t} tokens", {"n": s.layers, "t": s.tokens}, SOURCE
-    )
+    for part in dict.fromkeys(name for parts in layers for name in parts):
+        each = [parts[part] for parts in layers if part in parts]
+        items[f"activations {part}"] = Item(
+            sum(each), ACTIVATION, "{n} x {b} B a block of {t} tokens",
+            {"n": len(each), "b": sum(each) // len(each), "t": s.tokens}, SOURCE,
+        )  # fmt: skip
+    kept = sum(sum(parts.values()) for parts in layers)
     items["activations head"] = Item(head, ACTIVATION, "final norm, {t} tokens", {"t": s.tokens}, SOURCE)
     memory.moments = moments(s, base, gradients, kept + head)
     for name, value in memory.moments.items():
@@ -192,7 +196,9 @@ def moments(s: Sizes, base: int, gradients: int, kept: int) -> dict[str, int]:
         + (gathered or blocks[-1].gathered_bytes) + 4 * output.shard + scalars
     )  # fmt: skip
     if s.experts is not None:
-        found["forward of the experts"] = max(forward_moments(s, base))
+        forward = max(forward_moments(s, base))
+        if forward:
+            found["forward of the experts"] = forward
     found["backward of a block"] = max(block_moments(s, base, held, scalars))
     done = sum(group.shard for group in params.groups(s)) - embedding.shard
     first = blocks[0].gathered
@@ -278,7 +284,7 @@ def block_moments(s: Sizes, base: int, blocks: int, scalars: int) -> list[int]:
             if experts is not None:
                 # A group of one rank copies its gradients instead, by way of a divided copy.
                 reduced = maximum(2 * weights, experts.shard * (8 if experts.ranks == 1 else 4))
-                rows = tokens * moe.top_k
+                rows = 2 * moe.routed(s.tokens) * s.hidden
                 found.append(held + block.gathered_bytes + left + 4 * experts.gathered + reduced + rows)
             reducing = 4 * (experts or later).gathered
         done += experts.shard if experts else 0

@@ -23,9 +23,12 @@ def mlp_bytes(s: Sizes, width: int) -> int:
 def router_bytes(s: Sizes, moe: Experts) -> int:
     """Scores of every expert (fp32, compiled the logits in bf16 and two numbers a token), indices and scores of the
     chosen ones, the order of the rows by experts."""
-    chosen = 8 + 4 + (4 if moe.normed else 0)
+    chosen = 8 + (4 if moe.normed else 0) + (0 if moe.scored_before else 4)
     scores = 2 * moe.count + 8 if s.kernels.compiled else 4 * moe.count + (4 if moe.normed else 0)
-    return s.tokens * (scores + moe.top_k * (chosen + 16))
+    order = 16 + (4 if moe.scored_before else 0)
+    if moe.split > 1 and moe.scored_before:
+        order += 8  # the order of a rank's own rows, beside that of all
+    return s.tokens * (scores + moe.top_k * chosen) + moe.routed(s.tokens) * order
 
 
 def experts_bytes(s: Sizes, moe: Experts) -> int:
@@ -44,22 +47,25 @@ def row_bytes(s: Sizes, moe: Experts) -> int:
     Primus-Turbo's float8 products keep float8 inputs, the first one twice: each product casts it."""
     activation = 0 if s.kernels.compiled else 2
     if moe.float8:
-        return 2 * s.hidden + (moe.ffn // moe.tp) * (4 + 2 * activation + 1)
+        return 2 * s.hidden + (moe.ffn // moe.tp) * (4 + activation + 1)
     return 2 * s.hidden + (moe.ffn // moe.tp) * (6 + activation)
 
 
 def weighed_bytes(s: Sizes, moe: Experts) -> int:
-    """The rows that the scores weigh, in fp32; in bf16 where Primus sums them up so."""
-    return (2 if s.kernels.whole and not moe.scored_before else 4) * s.tokens * moe.top_k * s.hidden
+    """The rows that the scores weigh, in fp32; in bf16 where Primus sums them up so. Those that come back are put into
+    the order of all tokens, also where tensor-parallel ranks share them."""
+    if moe.scored_before:
+        return 4 * moe.routed(s.tokens) * s.hidden
+    return (2 if s.kernels.whole else 4) * s.tokens * moe.top_k * s.hidden
 
 
 def combining_bytes(s: Sizes, moe: Experts) -> int:
     """What the forward pass holds when the outputs of the experts are added up: the rows sent, the rows that came back
     (and where ranks exchange them a copy), the same in the order of the tokens, the sums, scores and counts."""
-    rows, tokens = 2 * s.tokens * moe.top_k * s.hidden, 2 * s.tokens * s.hidden
+    rows, tokens = 2 * moe.routed(s.tokens) * s.hidden, 2 * s.tokens * s.hidden
     returned = 2 * rows if moe.ep > 1 else rows + 2 * s.hidden
     shared = tokens if moe.shared else 0
-    ordered = rows
+    ordered = tokens * moe.top_k
     sums = tokens + shared if moe.scored_before else 3 * tokens
     if s.kernels.whole and not moe.scored_before:
         ordered, sums = 0, 2 * tokens  # the rows in the order of the tokens are kept, their sum is in fp32
@@ -84,7 +90,7 @@ def products_backward_bytes(s: Sizes, moe: Experts, weights: int) -> int:
 
 def routed_bytes(s: Sizes, moe: Experts) -> int:
     """The part of what a layer keeps that grows with the rows that a rank receives."""
-    return s.tokens * moe.top_k * row_bytes(s, moe)
+    return moe.routed(s.tokens) * row_bytes(s, moe)
 
 
 def freed_bytes(s: Sizes, moe: Experts) -> int:

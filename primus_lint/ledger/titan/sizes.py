@@ -72,6 +72,7 @@ class Experts(Record):
     exchange_saved: bool  # and saves what ranks exchange
     float8: bool = False  # Primus-Turbo's grouped products in float8
     balanced: bool = True  # tokens go to the experts in turn
+    split: int = 1  # tensor-parallel ranks that share the tokens of the experts
 
     @property
     def local(self) -> int:
@@ -80,7 +81,11 @@ class Experts(Record):
 
     def rows(self, tokens: int) -> int:
         """Rows that a rank's experts compute under balanced routing, with the room for padding."""
-        return tokens * self.top_k + self.local * self.align
+        return self.routed(tokens) + self.local * self.align
+
+    def routed(self, tokens: int) -> int:
+        """Rows that a rank sends to experts."""
+        return tokens // self.split * self.top_k
 
 
 class Sizes(Record):
@@ -223,7 +228,8 @@ def _against_experts(v: Namespace) -> list[tuple[str, bool]]:
     arch = v["arch"]
     old = arch is not None and arch < 9 and v["vendor"] != "rocm"
     return [
-        ("experts under tensor parallelism", v["tp"] > 1),
+        ("experts under tensor parallelism with a compiled model", v["tp"] > 1 and v["compiled"]),
+        ("tokens that tensor-parallel ranks cannot share", v["lbs"] * v["seq"] % v["tp"] != 0),
         ("DeepEP", v["parallelism.expert_parallel_comm_backend"] == "deepep"),
         ("experts one by one", not v["model.moe_args.use_grouped_mm"] or old),
         ("selective recomputation by operation of compiled experts", v["compiled"] and _by_operation(v)),
@@ -325,7 +331,7 @@ def _experts(v: Namespace) -> Experts | None:
         gate_counted=not any(text in "layers.0.moe.router.gate" for text in unforced),
         exchange_saved=v["architecture"] != "qwen3",
         float8=float8_experts(v),
-        balanced=bool(v["debug.moe_force_load_balance"]),
+        balanced=bool(v["debug.moe_force_load_balance"]), split=v["tp"] if v["ep"] > 1 and v["etp"] == 1 else 1,
     )  # fmt: skip
 
 

@@ -56,6 +56,17 @@ def draw_dense(seed: int) -> dict[str, Any]:
     return case
 
 
+def draw_tensor(seed: int) -> dict[str, Any]:
+    """Experts under tensor parallelism: Llama 4 and DeepSeek-V3."""
+    pick = random.Random(2000 + seed)
+    case = draw(seed - seed % 3 + seed % 2)
+    experts, shard = case["args"][MOE + "num_experts"], pick.choice([2, 4, 8])
+    ep = pick.choice([n for n in (1, 2, 4) if n <= experts])
+    whole = pick.choice([1, 2]) if ep > 1 and shard % ep == 0 else 1
+    case["parallel"] = {"shard": shard, "ep": ep, "tp": 2, "etp": whole, "replicate": 1}
+    return case
+
+
 def _deepseek(pick: random.Random) -> dict[str, Any]:
     return {"inter_dim": pick.choice([128, 384]), "moe_inter_dim": pick.choice([32, 64]),
             "n_dense_layers": pick.choice([0, 1]), "q_lora_rank": pick.choice([0, 48]), "kv_lora_rank": 64,
@@ -88,7 +99,7 @@ def sizes(case: dict[str, Any]) -> Sizes:
     return Sizes(
         layers=args["n_layers"], hidden=hidden, heads=heads, groups=args.get("n_kv_heads", heads),
         head_dim=args.get("head_dim", hidden // heads), ffn=_ffn(case), vocab=args["vocab_size"], seq=case["seq"],
-        tokens=case["seq"] * case["mbs"], tp=1, shard=parallel["shard"], replicate=parallel["replicate"], accumulation=1,
+        tokens=case["seq"] * case["mbs"], tp=parallel.get("tp", 1), shard=parallel["shard"], replicate=parallel["replicate"], accumulation=1,
         recompute=int(mode) if mode.isdigit() else mode, reshard=case["reshard"], kernels=WITNESS, qwen=model == "qwen3",
         tied=bool(args.get("enable_weight_tying")), latent=latent, experts=_experts(case),
         float8=None if float8 is None else Float8(
@@ -118,8 +129,10 @@ def _experts(case: dict[str, Any]) -> Experts | None:
     return Experts(
         count=args[MOE + "num_experts"], top_k=args[MOE + "top_k"], ffn=width,
         shared=width * args[MOE + "num_shared_experts"], first=args.get("n_dense_layers", 0),
-        every=args.get("interleave_moe_layer_step", 1), ep=parallel["ep"], tp=1,
-        shard=parallel["shard"] // parallel["ep"], scored_before=args[MOE + "score_before_experts"],
+        every=args.get("interleave_moe_layer_step", 1), ep=parallel["ep"],
+        tp=parallel.get("tp", 1) if parallel["ep"] == 1 else parallel.get("etp", 1),
+        shard=parallel["shard"] * parallel.get("tp", 1) // (parallel["ep"] * parallel.get("etp", 1)),
+        split=parallel.get("tp", 1) if parallel["ep"] > 1 and parallel.get("etp", 1) == 1 else 1, scored_before=args[MOE + "score_before_experts"],
         normed=args[MOE + "route_norm"], align=8, bias=args[MOE + "load_balance_coeff"] is not None,
         gate_counted=not case["force"], exchange_saved=model != "qwen3",
     )  # fmt: skip
