@@ -3,15 +3,20 @@
 python recomputed.py < [mode, selective option, early stop, hidden, key width, ffn width] a line
 """
 
+import importlib
 import json
 import sys
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
-from torchtitan.config.job_config import ActivationCheckpoint
-from torchtitan.distributed.activation_checkpoint import apply_ac
+from without_triton import import_torchtitan
+
+import_torchtitan()
+ActivationCheckpoint = importlib.import_module("torchtitan.config.job_config").ActivationCheckpoint
+apply_ac = importlib.import_module("torchtitan.distributed.activation_checkpoint").apply_ac
 
 TOKENS, HEAD = 32, 16
 SAVED = {
@@ -38,7 +43,7 @@ class Block(nn.Module):
         return h + self.w2(F.silu(self.w1(h)) * self.w3(h))
 
 
-def backward_flops(sizes: list[int], checkpoint: ActivationCheckpoint | None) -> int:
+def backward_flops(sizes: list[int], checkpoint: Any) -> int:
     model = nn.Module()
     model.layers = nn.ModuleDict({"0": Block(*sizes)})
     if checkpoint is not None:
