@@ -3,7 +3,7 @@
 A rate is a plain dictionary. GEMM: `launch` (s), `math` and `bandwidth` (shares of peak), `dgrad` and `wgrad` (time
 over the forward model), `peak` (the dtype whose peak counts), in fp8 `quantize` (share of bandwidth). Grouped GEMM: the
 same with one entry per pass. Attention: one entry per direction, mask and head dimension, plus `ratio` (time over the
-entry's own). Memory: `share`. Each carries `band` (time low, time high, as multiples), `tier` and `source`; a GEMM
+entry's own). Memory: `share`. Each carries `band` (time low, time high, as multiples), `tier` and `source`, and
 `sustained` where it was measured in loops as long as a step.
 """
 
@@ -76,8 +76,7 @@ class _Resolver:
         """The rate of a dtype: fit, policy, or the shares of bf16 at this dtype's peak."""
         fit = self.fits["gemm"].get(name, {}).get(dtype)
         if fit is not None:  # `tables`: the sources of its rows, of which exact shapes are looked up
-            sustained = fit["source"] in self.policy["in_situ_ratio"]["sustained"]
-            rate = {**_fitted(fit), "peak": dtype, "tables": fit["source"].split("+"), "sustained": sustained}
+            rate = {**self.fitted(fit), "peak": dtype, "tables": fit["source"].split("+")}
         else:
             rule = self.policy["gemm"].get(name, {}).get(dtype)
             if rule is None:
@@ -143,6 +142,9 @@ class _Resolver:
         assert fact is not None
         return float(base(fact) / base(entry["peak"]["bf16"]))
 
+    def fitted(self, fit: dict[str, Any]) -> Rate:
+        return {**fit, "tier": FITTED, "sustained": fit["source"] in self.policy["in_situ_ratio"]["sustained"]}
+
     def transferred(self, rate: Rate) -> Rate:
         wider = self.policy["bands"]["transferred"]
         low, high = rate["band"]
@@ -166,9 +168,11 @@ class _Resolver:
                 found[dtype] = {kind: {**entry, "peak": dtype} for kind, entry in half.items()}
                 continue
             scale = rate["math"] / gemm["bf16"]["math"]
+            alike = rate.get("sustained") == gemm["bf16"].get("sustained")
             found[dtype] = {
                 kind: {
                     **self.transferred(entry), "math": entry["math"] * scale, "peak": rate["peak"],
+                    "sustained": alike and entry.get("sustained", False),
                     **{key: rate[key] for key in ("quantize", "whole") if key in rate},
                 }
                 for kind, entry in half.items()
@@ -187,10 +191,10 @@ class _Resolver:
         rule = policy.get(name, {})
         fit = self.fits["grouped_gemm"].get(name)
         if fit is not None:
-            forward = _fitted(fit["fwd"])
+            forward = self.fitted(fit["fwd"])
             ratio = base(rule["backward_ratio"]) if "backward_ratio" in rule else None
             return {
-                kind: _fitted(fit[kind]) if kind in fit else _slowed(forward, ratio)
+                kind: self.fitted(fit[kind]) if kind in fit else _slowed(forward, ratio)
                 for kind in ("fwd", "dgrad", "wgrad")
             }
         if "like" in rule:
@@ -229,21 +233,23 @@ class _Resolver:
                 for way, masks in other.items()
             }
         fit = self.fits["attention"][name]
+        prefill = self.policy["attention"]["prefill_ratio"].get(name)
+        slower = 1.0 if prefill is None else 1.0 / base(prefill)
         forward = {
-            mask: {dim: {**_fitted(rate), "ratio": 1.0} for dim, rate in dims.items()}
+            mask: {dim: {**self.fitted(rate), "ratio": slower} for dim, rate in dims.items()}
             for mask, dims in fit["forward"].items()
         }
         if "backward" in rule:
             backward = self.attention(rule["backward"]["like"])["backward"]
         elif "backward" in fit:
             backward = {
-                mask: {dim: {**_fitted(rate), "ratio": 1.0} for dim, rate in dims.items()}
+                mask: {dim: {**self.fitted(rate), "ratio": 1.0} for dim, rate in dims.items()}
                 for mask, dims in fit["backward"].items()
             }
         else:
             ratio = base(self.policy["attention"]["backward_ratio"])
             backward = {
-                mask: {dim: {**self.transferred(rate), "ratio": ratio} for dim, rate in dims.items()}
+                mask: {dim: {**self.transferred(rate), "ratio": ratio * slower} for dim, rate in dims.items()}
                 for mask, dims in forward.items()
             }
         return {"forward": forward, "backward": backward}
@@ -255,19 +261,15 @@ class _Resolver:
         rules = {**self.policy["memory"]["default"][vendor], **self.policy["memory"].get(name, {})}
         own = self.fits["memory"].get(name, {})
         found = {kind: self.memory_kind(kind, rule) for kind, rule in rules.items()}
-        found.update({kind: _fitted(rate) for kind, rate in own.items()})
+        found.update({kind: self.fitted(rate) for kind, rate in own.items()})
         return found
 
     def memory_kind(self, kind: str, rule: dict[str, Any]) -> Rate:
         if "like" in rule:
-            return self.transferred(_fitted(self.fits["memory"][rule["like"]][kind]))
+            return self.transferred(self.fitted(self.fits["memory"][rule["like"]][kind]))
         share = base(rule)
         band = [share / base(rule, "high"), share / base(rule, "low")]
         return {"share": share, "band": band, "tier": CONSTANT, "source": rule["source"]}
-
-
-def _fitted(fit: dict[str, Any]) -> Rate:
-    return {**fit, "tier": FITTED}
 
 
 def _slowed(rate: Rate, ratio: float | None) -> Rate:

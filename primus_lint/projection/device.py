@@ -149,7 +149,14 @@ class Device:
                 for op, seconds, modelled in zip(PASSES, own, times, strict=True)
             ]
         bits = "8" if self.accelerator.rates["gemm"].get(name, {}).get("peak", name) in ("fp8", "fp4") else "16"
-        forward, dgrad, wgrad = (self._pair(kind, self._in_situ(seconds, bits)) for seconds in own)
+        inside = [self._in_situ(seconds, bits) for seconds in own]
+        if gemm.is_grouped and own[0] is times[0]:  # no faster than one product of all rows
+            dense = rates.linear_times_s(acc, name, gemm.groups * gemm.m, gemm.k, gemm.n)
+            inside = [
+                seconds._replace(time_s=maximum(seconds.time_s, self._in_situ(one, bits).time_s))
+                for seconds, one in zip(inside, dense, strict=True)
+            ]
+        forward, dgrad, wgrad = (self._pair(kind, seconds) for seconds in inside)
         return forward, dgrad, wgrad
 
     def attention(self, shape: AttentionShape, run: Run) -> tuple[Pair, Pair]:

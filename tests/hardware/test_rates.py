@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,18 @@ def test_a_relative_runs_at_its_own_clock() -> None:
         rates.attention_time_s(_acc("mi300x"), *shape).time_s / rates.attention_time_s(_acc("mi325x"), *shape).time_s
     )
     assert ratio == pytest.approx(784.9 / 668.4, rel=0.01)
+
+
+def test_the_forward_is_that_of_training_kernels() -> None:
+    """SimuMax's rows of B200, on which its forward is not fitted: of 16 heads and more, within 10 % in the mean."""
+    table = Path(__file__).parents[2] / "hardware_db" / "measured" / "attention.b200.simumax.jsonl"
+    off = []
+    for line in table.read_text(encoding="utf-8").splitlines()[1:]:
+        dtype, way, batch, heads, kv_heads, seq, dim, dim_v, causal, seconds = json.loads(line)
+        if way == "forward" and causal and heads >= 16 and dim == dim_v == 128:
+            found = rates.attention_time_s(_acc("b200"), dtype, batch, heads, kv_heads, seq, seq, dim, dim_v)
+            off.append(abs(found.time_s / seconds - 1))
+    assert len(off) == 8 and sum(off) / len(off) < 0.10
 
 
 def test_blackwell_ultra_s_forward_is_faster_than_its_products_are() -> None:
