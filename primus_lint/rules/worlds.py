@@ -19,7 +19,7 @@ from primus_lint.rules.engine import UNDECIDED, run_check, uses_world, violated
 from primus_lint.rules.functions import divisors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from primus_lint.lower.megatron import Lowered
 
@@ -29,18 +29,20 @@ LIMIT = 16_384
 class Sweep(Namespace):
     """A namespace that is moved from one world size to the next: only what depends on it is computed anew."""
 
-    __slots__ = ("_fresh", "keys_of", "symbols")
+    __slots__ = ("_fresh", "_moving", "keys_of", "symbols")
 
     def __init__(self, names: Namespace) -> None:
         self.symbols, self.keys_of = names.symbols, names.keys_of
-        kept = {key: names[key] for key in names if not (key in self.symbols and self.depends_on_world(key))}
-        super().__init__(kept, names.given)
+        self._moving = {name: function for name, function in self.symbols.items() if self.depends_on_world(name)}
+        super().__init__({key: names[key] for key in names if key not in self._moving}, names.given)
         self._fresh: list[str] = []
 
     def __missing__(self, name: str) -> Any:
-        value = super().__missing__(name)
-        if name in self.symbols and self.depends_on_world(name):
-            self._fresh.append(name)
+        function = self._moving.get(name)
+        if function is None:
+            return super().__missing__(name)
+        value = self[name] = function(self)
+        self._fresh.append(name)
         return value
 
     def move(self, world_size: int) -> None:
@@ -117,10 +119,17 @@ def legal_world_sizes(lowered: Lowered, limit: int = LIMIT) -> list[int]:
             bound.append(entry.function)
         elif violated(entry.function, lowered.namespace):
             return []
-    legal = []
     names = Sweep(lowered.namespace)
-    for size in candidates(lowered.namespace, limit):
-        names.move(size)
-        if not any(violated(function, names) for function in bound):
-            legal.append(size)
-    return legal
+    return [size for size in candidates(lowered.namespace, limit) if _holds(bound, names, size)]
+
+
+def _holds(rules: list[Callable[[Any], Any]], names: Sweep, size: int) -> bool:
+    """Whether no rule is broken at a size; there may be 16,384 of them."""
+    names.move(size)
+    for broken in rules:
+        try:
+            if broken(names):
+                return False
+        except UNDECIDED:
+            continue
+    return True
