@@ -81,7 +81,11 @@ def doubts(
         out["gathered units"] = Doubt(0, 0, 2 * unit, 0, text)
     moe = run.model.moe
     if moe is not None and moe.capacity_factor is None and run.kernels.sync_free_moe_stage < 3:
-        routed = most(candidates, [activations.expert_bytes(chunk) for chunk in chunks])
+        experts = [activations.expert_bytes(chunk) for chunk in chunks]
+        at_work: Any = 0
+        for _, one in experts:
+            at_work = maximum(at_work, one)
+        routed = most(candidates, [kept for kept, _ in experts]) + at_work
         text = f"dropless experts: {COLD_PERCENT} % fewer to {HOT_PERCENT} % more rows than balanced"
         out["expert load"] = Doubt(0, 0, routed * COLD_PERCENT // 100, routed * HOT_PERCENT // 100, text)
     more = unfused_more(sizes)

@@ -73,17 +73,24 @@ class Activations:
             leave
         )
 
-    def expert_bytes(self, chunk: Chunk) -> Any:
-        """Bytes that one micro-batch keeps of tensors with a row per token of a routed expert; of one layer at work under
-        full recomputation."""
-        kinds = [kind_of(self.sizes.run, layer) for layer in chunk.layers] + [mtp_kind(self.sizes)] * len(chunk.mtp)
-        full = self.sizes.run.recompute.granularity == "full"
-        out: Any = 0
-        for kind in kinds:
+    def expert_bytes(self, chunk: Chunk) -> tuple[Any, Any]:
+        """Of tensors with a row per token of a routed expert: the bytes that one micro-batch keeps, and those of the
+        layers that full recomputation brings back at a time."""
+        kinds = [kind_of(self.sizes.run, layer) for layer in chunk.layers]
+        saved: list[Any] = [1] * len(kinds)
+        at_once: Any = 0
+        if self.sizes.run.recompute.granularity == "full":
+            _, saved, at_once = self._full(chunk, kinds)
+        kinds += [mtp_kind(self.sizes)] * len(chunk.mtp)
+        saved = saved + [0 if self._mtp_checkpointed(depth) else 1 for depth in chunk.mtp]
+        kept_bytes: Any = 0
+        heaviest: Any = 0
+        for kind, whole in zip(kinds, saved, strict=True):
             if kind.moe:
                 self.layer(kind)
-                out = self._experts[kind] if full else out + self._experts[kind]
-        return out
+                kept_bytes = kept_bytes + whole * self._experts[kind]
+                heaviest = maximum(heaviest, self._experts[kind])
+        return kept_bytes, at_once * heaviest
 
     def pool_bytes(self, chunk: Chunk) -> Any:
         """Bytes that one micro-batch keeps in the memory pool of CUDA graphs instead of allocating them."""
@@ -132,7 +139,9 @@ class Activations:
             saved = [index >= run.recompute.cpu_offload_layers for index in range(len(kinds))]
             working = 2 * self.layer(kinds[0])
         if run.recompute.granularity == "full" and kinds:
-            inputs, saved, working = self._full(chunk, kinds)
+            inputs, saved, at_once = self._full(chunk, kinds)
+            for kind in dict.fromkeys(kinds):
+                working = maximum(working, at_once * self.layer(kind))
             parts["recompute inputs"] = (inputs * self.checkpoint, "the input of each recomputed unit")
         for kind in dict.fromkeys(kinds):
             count: Any = 0
@@ -168,24 +177,21 @@ class Activations:
         return recompute.method == "uniform"
 
     def _full(self, chunk: Chunk, kinds: list[Kind]) -> tuple[Any, list[Any], Any]:
-        """Full recomputation of a chunk: number of kept inputs, which layers keep everything, working set.
+        """Full recomputation of a chunk: number of kept inputs, which layers keep everything, layers at work at a time.
 
         `block` recomputes the first `recompute_num_layers` layers of the chunk one by one, `uniform` all layers in
         units of that many, `recompute_layer_ids` the named layers one by one.
         """
         recompute = self.sizes.run.recompute
         count = len(kinds)
-        heaviest: Any = 0
-        for kind in dict.fromkeys(kinds):
-            heaviest = maximum(heaviest, self.layer(kind))
         if recompute.layer_ids is not None:
             chosen = [layer in recompute.layer_ids for layer in chunk.layers]
-            return sum(chosen), [not named for named in chosen], heaviest if any(chosen) else 0
+            return sum(chosen), [not named for named in chosen], 1 if any(chosen) else 0
         number = recompute.num_layers if recompute.num_layers is not None else 1
         if recompute.method == "block":
             saved = [where(number > index, 0, 1) for index in range(count)]
-            return minimum(number, count), saved, where(number > 0, heaviest, 0)
-        return ceil_div(count, number), [0] * count, heaviest * minimum(number, count)
+            return minimum(number, count), saved, where(number > 0, 1, 0)
+        return ceil_div(count, number), [0] * count, minimum(number, count)
 
 
 def _shown(value: Any) -> str:

@@ -35,6 +35,19 @@ def test_hot_experts() -> None:
     assert "expert load" not in rank(padded).doubts
 
 
+def test_hot_experts_of_layers_that_are_recomputed() -> None:
+    """`block` keeps the rows of the layers that it does not recompute, of every micro-batch; one layer is at work."""
+    each = 8192 * 2 * (2 * (6144 + 2 * 16384 + 16384) + 2)
+    full = {**MIXTRAL, "recompute_granularity": "full"}
+    for number in (1, 20, 55, 56):
+        found = rank({**full, "recompute_method": "block", "recompute_num_layers": number})
+        assert found.doubts["expert load"].peak_high == (56 - number + 1) * each * 25 // 100
+    uniform = rank({**full, "recompute_method": "uniform", "recompute_num_layers": 2})
+    assert uniform.doubts["expert load"].peak_high == 2 * each * 25 // 100
+    piped = {**full, "recompute_method": "uniform", "recompute_num_layers": 1, "pipeline_model_parallel_size": 2}
+    assert account(piped, 16).ranks[0].doubts["expert load"].peak_high == each * 25 // 100
+
+
 def test_old_flash_attention_falls_back_to_scores() -> None:
     """A deterministic run on A100 whose stack names no flash-attention: bf16 softmax of s x s for all heads."""
     environment = {"NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0"}
