@@ -183,7 +183,7 @@ def moments(s: Sizes, base: int, gradients: int, kept: int) -> dict[str, int]:
     if s.accumulation > 1:
         base = base + gradients
     embedding, output = params.embedding(s), params.output(s)
-    blocks = [params.block(s, layer) for layer in range(s.layers)]
+    blocks = [own for own, _ in params.blocks(s)]
     everything = sum(group.gathered_bytes for group in params.groups(s))
     # What the forward pass leaves gathered: the last group, which backward needs first, or all.
     left = {"default": output.gathered_bytes, "always": 0, "never": everything}[s.reshard]
@@ -224,14 +224,17 @@ def forward_moments(s: Sizes, base: int) -> list[int]:
     found = [0]
     kept = gathered = 0
     gathered = params.embedding(s).gathered_bytes if s.reshard == "never" else 0
+    blocks = params.blocks(s)
     for layer in range(s.layers):
         kept += activations.kept_bytes(s, layer)
         moe = s.experts_of(layer)
-        whole = params.whole_bytes(s, layer)
+        whole = params.whole_bytes(blocks[layer])
         if moe is not None and not s.wrapped(layer):
             ahead = 0
             if moe.ep > 1:
-                ahead = params.whole_bytes(s, layer + 1) if layer + 1 < s.layers else params.output(s).gathered_bytes
+                ahead = (
+                    params.whole_bytes(blocks[layer + 1]) if layer + 1 < s.layers else params.output(s).gathered_bytes
+                )
             inputs = activations.residual_bytes(s) * 2
             found.append(base + kept + gathered + whole + ahead + inputs + combining_bytes(s, moe))
         gathered += whole if s.reshard == "never" else 0
@@ -250,11 +253,10 @@ def block_moments(s: Sizes, base: int, blocks: int, scalars: int) -> list[int]:
     before = blocks
     later = params.output(s)
     done = later.shard
-    groups = [params.block(s, layer) for layer in range(s.layers)]
-    routed = [params.routed(s, layer) for layer in range(s.layers)]
-    whole = [params.whole_bytes(s, layer) for layer in range(s.layers)]
+    groups = params.blocks(s)
+    whole = [params.whole_bytes(group) for group in groups]
     for layer in reversed(range(s.layers)):
-        block, experts, moe = groups[layer], routed[layer], s.experts_of(layer)
+        (block, experts), moe = groups[layer], s.experts_of(layer)
         before -= activations.kept_bytes(s, layer)
         held = base + before + 4 * done + scalars
         recomputed = activations.block_bytes(s, layer)

@@ -35,36 +35,28 @@ class Parameter(NamedTuple):
         return max(min(each, self.rows - rank * each), 0) * self.columns
 
 
-class Group(NamedTuple):
-    """Parameters that are gathered and reduced together, over `ranks`."""
+class Group:
+    """Parameters that are gathered and reduced together, over `ranks`.
 
-    parameters: tuple[Parameter, ...]
-    ranks: int
+    `shard`: elements that a rank stores, padding included; `gathered`: those of all shards together; `gathered_bytes`: of
+    the gathered weights.
+    """
 
-    @property
-    def numel(self) -> int:
-        return sum(parameter.numel for parameter in self.parameters)
+    __slots__ = ("gathered", "gathered_bytes", "numel", "parameters", "ranks", "shard")
+
+    def __init__(self, parameters: tuple[Parameter, ...], ranks: int) -> None:
+        self.parameters, self.ranks = parameters, ranks
+        shards = [parameter.shard(ranks) for parameter in parameters]
+        self.numel = sum(parameter.numel for parameter in parameters)
+        self.shard = sum(shards)
+        self.gathered = self.shard * ranks
+        each = zip(shards, parameters, strict=True)
+        self.gathered_bytes = ranks * sum(shard * parameter.gather_bytes for shard, parameter in each)
 
     @property
     def even(self) -> bool:
         """Whether no rank stores padding."""
         return all(parameter.rows % self.ranks == 0 for parameter in self.parameters)
-
-    @property
-    def shard(self) -> int:
-        """Elements that a rank stores, padding included."""
-        return sum(parameter.shard(self.ranks) for parameter in self.parameters)
-
-    @property
-    def gathered(self) -> int:
-        """Elements of all shards together, padding included."""
-        return self.shard * self.ranks
-
-    @property
-    def gathered_bytes(self) -> int:
-        """Bytes of the gathered weights, padding included."""
-        each = sum(parameter.shard(self.ranks) * parameter.gather_bytes for parameter in self.parameters)
-        return each * self.ranks
 
     def owned(self, rank: int) -> int:
         """Real elements in the shard of one of the ranks."""
@@ -103,17 +95,27 @@ def routed(s: Sizes, layer: int) -> Group | None:
     return None if moe is None or moe.ep == 1 else Group(_routed(s, moe, moe.local, moe.shard), moe.shard)
 
 
-def whole_bytes(s: Sizes, layer: int) -> int:
+def blocks(s: Sizes) -> list[tuple[Group, Group | None]]:
+    """The groups of every block: the block's own, and that of its routed experts where they have one."""
+    made: dict[bool, tuple[Group, Group | None]] = {}
+    for layer in range(s.layers):
+        kind = s.experts_of(layer) is None
+        if kind not in made:
+            made[kind] = (block(s, layer), routed(s, layer))
+    return [made[s.experts_of(layer) is None] for layer in range(s.layers)]
+
+
+def whole_bytes(groups: tuple[Group, Group | None]) -> int:
     """Bytes of a block when all of it is gathered."""
-    experts = routed(s, layer)
-    return block(s, layer).gathered_bytes + (experts.gathered_bytes if experts else 0)
+    own, experts = groups
+    return own.gathered_bytes + (experts.gathered_bytes if experts else 0)
 
 
 def groups(s: Sizes) -> list[Group]:
     """Every group of the model."""
-    layers = range(s.layers)
-    found = [embedding(s), output(s), *(block(s, layer) for layer in layers)]
-    return found + [group for layer in layers if (group := routed(s, layer)) is not None]
+    layers = blocks(s)
+    found = [embedding(s), output(s), *(own for own, _ in layers)]
+    return found + [experts for _, experts in layers if experts is not None]
 
 
 def stored(s: Sizes) -> list[Group]:
