@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.rules.finding import Change
 from primus_lint.source.text import SourceText
 from primus_lint.tune import checkpoint
+from primus_lint.tune.keys import FSDP2, MEGATRON_FSDP, PIPELINE_KEYS
 from primus_lint.tune.propose import Proposal, Rules, propose, same_score
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["FixResult", "Proposal", "Rules", "fix_source"]
 
 MAX_ROUNDS = 10
+BEYOND = frozenset(("recompute_layer_ids", FSDP2, MEGATRON_FSDP, *PIPELINE_KEYS))  # tried after a search, see `propose`
 ROUNDS = 3
 
 
@@ -71,7 +73,8 @@ def fix_source(source: SourceText, options: Options, settings: Settings | None, 
         # what was written may let a rule offer something that was beside the point before
         searched = result.source
         _repair(result, options, settings, how)
-        if result.source is searched:
+        beyond = result.candidate is not None and set(result.candidate.changes) & BEYOND
+        if result.source is searched and not beyond:  # from what lies beyond its space a search may go farther
             break
     left = [(finding, fix) for finding in result.after.findings if finding.suppressed is None for fix in finding.fixes]
     for finding, fix in left:
