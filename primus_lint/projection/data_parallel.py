@@ -24,12 +24,13 @@ _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
 def buckets(run: Run, elements: Any) -> Any:
-    """Number of gradient buckets: `ddp_bucket_size` elements each, by default max(40 M, 1 M times the data size)."""
+    """Number of buckets of one buffer, in which its gradients are reduced and its parameters gathered (overlapped or not):
+    `ddp_bucket_size` elements each, by default max(40 M, 1 M times the data size); one without overlapped reduction."""
     size = run.optimizer.bucket_size
     if size is None:
         dp = run.parallel.dp if run.parallel.dp is not None else 1
         size = maximum(40_000_000, 1_000_000 * dp * run.parallel.cp)
-    return maximum(ceil_div(elements, maximum(size, 1)), 1)
+    return where(run.optimizer.overlap_grad_reduce, maximum(ceil_div(elements, maximum(size, 1)), 1), 1)
 
 
 def behind(device: Device, transfer: Pair, window_s: Any, parts: Any) -> Cost:
@@ -95,19 +96,18 @@ def _times(pair: Pair, factor: Any) -> Pair:
     return pair[0] * factor, pair[1] * factor
 
 
-def reduce_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any, parts: Any) -> Pair:
-    """Seconds of the gradient collectives of a rank, in `parts` buckets."""
-    return _plus(
-        summed(run, device, place.data, weights, parts, DP), summed(run, device, place.expert_data, experts, parts, DP)
-    )
+def reduce_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any) -> Pair:
+    """Seconds of the gradient collectives of a rank: dense weights and experts lie in buffers of their own."""
+    dense = summed(run, device, place.data, weights, buckets(run, weights), DP)
+    return _plus(dense, summed(run, device, place.expert_data, experts, buckets(run, experts), DP))
 
 
-def gather_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any, parts: Any) -> Pair:
+def gather_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any) -> Pair:
     """Seconds to gather updated parameters; nothing without a sharded optimizer."""
     if run.optimizer.sharding == "none":
         return ZERO
-    dense = gathered(run, device, place.data, weights, parts, DP)
-    return _plus(dense, gathered(run, device, place.expert_data, experts, parts, DP))
+    dense = gathered(run, device, place.data, weights, buckets(run, weights), DP)
+    return _plus(dense, gathered(run, device, place.expert_data, experts, buckets(run, experts), DP))
 
 
 def step(
@@ -117,7 +117,7 @@ def step(
     total = Cost()
     if _is_fsdp(run):
         return total  # charged inside every micro-batch, see `fsdp`
-    parts = buckets(run, weights + experts)
+    parts = maximum(buckets(run, weights), buckets(run, experts))
     moves = [
         (run.optimizer.overlap_grad_reduce, reduce_transfer, backward_s),
         (run.optimizer.overlap_param_gather, gather_transfer, forward_s),
@@ -125,9 +125,8 @@ def step(
     if _scatters(run):
         del moves[0]  # charged inside every micro-batch, too
     for overlapped, transfer, window_s in moves:
-        pieces = where(overlapped, parts, 1)  # without overlap there is one bucket
-        moved = transfer(run, device, place, weights, experts, pieces)
-        total.merge(behind(device, moved, window_s * overlapped, pieces))
+        moved = transfer(run, device, place, weights, experts)
+        total.merge(behind(device, moved, window_s * overlapped, parts))
     return total
 
 
