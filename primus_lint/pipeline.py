@@ -192,6 +192,14 @@ class Subject:
         return legal_world_sizes(self.lowered)
 
     @cached_property
+    def roomiest(self) -> tuple[int, Ledger | None]:
+        """See `rules.checks.memory.roomiest`; of a recipe with legal sizes and a known device."""
+        from primus_lint.rules.checks.memory import roomiest
+
+        assert self.accelerator is not None
+        return roomiest(self, self.accelerator, self.legal_world_sizes)
+
+    @cached_property
     def account(self) -> Ledger | Abstention:
         """The memory account, or the reasons why there is none."""
         from primus_lint.ledger import Abstention

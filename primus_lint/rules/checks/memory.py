@@ -77,7 +77,7 @@ def _at_no_size(subject: Subject, accelerator: Accelerator, rule: dict[str, Any]
     sizes = subject.legal_world_sizes
     if not sizes:
         return
-    size, ledger = roomiest(subject, accelerator, sizes)
+    size, ledger = subject.roomiest
     if ledger is None or ledger.fits(accelerator.visible_hbm_bytes) is not False:
         return
     rank = max(ledger.ranks, key=lambda rank: rank.device_low_bytes)
@@ -89,11 +89,11 @@ def _at_no_size(subject: Subject, accelerator: Accelerator, rule: dict[str, Any]
 
 
 def roomiest(subject: Subject, accelerator: Accelerator, sizes: list[int]) -> tuple[int, Ledger | None]:
-    """The legal size at which a rank needs least, and its account: the largest, where the recipe may fit.
+    """The largest legal size at which the recipe may fit, else the one at which a rank needs least; and its account.
 
     More ranks shard more state. Only what is cut over more ranks than it has rows grows again, by its padding:
-    TorchTitan's experts without expert parallelism. So where the largest size is too large, small ones and those between
-    are tried (the powers of two).
+    TorchTitan's experts without expert parallelism. So where it does not fit at the largest size, those between (the
+    powers of two) and small ones are tried.
     """
     size = sizes[-1]
     ledger = subject.at_world(size, legal=True).ledger
@@ -104,6 +104,8 @@ def roomiest(subject: Subject, accelerator: Accelerator, sizes: list[int]) -> tu
         account = subject.at_world(other, legal=True).ledger
         if account is not None and account.device_bytes[0] < ledger.device_bytes[0]:
             size, ledger = other, account
+        if ledger.fits(accelerator.visible_hbm_bytes) is not False:
+            break
     return size, ledger
 
 
@@ -117,7 +119,7 @@ def fits_from(subject: Subject, accelerator: Accelerator, sizes: list[int]) -> i
 
     Bisection up to the size that needs least: more ranks shard more state and hold no more micro batches.
     """
-    largest, _ = roomiest(subject, accelerator, sizes)
+    largest, _ = subject.roomiest
     sizes = sizes[: sizes.index(largest) + 1]
     low, high = 0, len(sizes)
     while low < high:
