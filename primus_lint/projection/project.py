@@ -186,7 +186,7 @@ def _finish(
     total = Cost(dict.fromkeys(cost.CLASSES, cost.ZERO))
     for stage, count in _of_slowest(stages, span.busy_s):
         total.merge(stage.whole, count * microbatches)
-    waits = span.makespan_s - total.seconds
+    waits = maximum(span.makespan_s - total.seconds, 0.0)  # rounding may leave less than nothing
     total.add(cost.BUBBLE, (waits, waits * _relative(total)))
     total.add(cost.PP, sends)
     total.merge(once)
