@@ -89,3 +89,29 @@ def test_passes_of_the_first_rank_without_a_partner() -> None:
     assert unpaired(recipe(4, 3, 16, 4)) == (6 + 8 + 1) / 48
     assert unpaired(recipe(4, 1, 16)) == 4 / 16
     assert unpaired(recipe(8, 4, 8, 8)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("keys", "beside"),
+    [
+        ({}, True),  # Megatron's own interleaved schedule
+        ({"patch_primus_pipeline": True, "pp_algorithm": "zbv-formatted"}, True),
+        ({"patch_primus_pipeline": True, "pp_algorithm": "1f1b-interleaved"}, False),
+        ({"patch_primus_pipeline": True, "pp_algorithm": "v-half"}, False),
+        ({"patch_zero_bubble": True, "zero_bubble_v_schedule": True}, False),
+    ],
+)
+def test_schedules_that_combine_passes(keys: dict[str, Any], beside: bool) -> None:
+    """Primus's `PrimusPipelineParallelLauncher.run` hands the switch to zbv-formatted alone."""
+    from primus_lint.ir.run import Target
+    from primus_lint.lower.megatron import lower
+    from primus_lint.readers.batch import read_batch
+
+    args = {
+        "bf16": True, "seq_length": 4096, "pipeline_model_parallel_size": 2, "num_virtual_stages_per_pipeline_rank": 2,
+        "expert_model_parallel_size": 4, "overlap_moe_expert_parallel_comm": True, **keys,
+    }  # fmt: skip
+    document = read_batch({"framework": "primus-megatron", "model": "mixtral-8x7b", "args": args})
+    lowered = lower(document.sections[0], Target("mi300x", 16), "d3528a21", "primus-megatron").run
+    assert lowered is not None
+    assert lowered.schedule.overlap_moe_ep is beside

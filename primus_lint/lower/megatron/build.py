@@ -190,7 +190,10 @@ def _schedule(v: Namespace) -> Schedule:
                 kind = "zbv"
             elif v.get("enable_zero_bubble"):
                 kind = "zb-h1"
-    return Schedule(kind, bool(v["overlap_p2p_comm"]), bool(v.get("overlap_moe_expert_parallel_comm")), runtime)
+    # of the schedules that replace Megatron's, only Primus's zbv-formatted runs a forward beside a backward
+    combined = runtime == "megatron" or kind == "none" or (runtime, kind) == ("primus-pipeline", "zbv")
+    overlap = combined and bool(v.get("overlap_moe_expert_parallel_comm"))
+    return Schedule(kind, bool(v["overlap_p2p_comm"]), overlap, runtime)
 
 
 def _recompute(v: Namespace) -> Recompute:
