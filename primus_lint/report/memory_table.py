@@ -108,6 +108,8 @@ def doubt_lines(rank: RankMemory) -> Iterator[str]:
     )
     for name, (low, high) in bands:
         yield f"  = {name}, band: {int(low):,} to {int(high):,} B ({gib(low)} to {gib(high)})"
+        if high > rank.device_high_bytes:
+            yield "      its high end is above that of the device: free segments are given back before a request fails"
 
 
 def _totals(rank: RankMemory) -> dict[str, int]:
