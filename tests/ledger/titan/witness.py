@@ -11,10 +11,10 @@ operations in the backward pass of selective recomputation that the forward pass
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import sys
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -221,29 +221,13 @@ def build(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    prepare()
-    for line in sys.stdin:
-        case = json.loads(line)
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(read)
-            try:
-                answer = build(case)
-            except BaseException as error:
-                import traceback
-
-                answer = {"error": f"{type(error).__name__}: {error}"[:600], "trace": traceback.format_exc()[-2500:]}
-            with os.fdopen(write, "wb") as pipe:
-                pipe.write(json.dumps(answer, default=str).encode())
-            os._exit(0)
-        os.close(write)
-        with os.fdopen(read, "rb") as pipe:
-            text = pipe.read()
-        os.waitpid(child, 0)
-        print(text.decode() or json.dumps({"error": "died"}), flush=True)
+def stopped(error: BaseException) -> dict[str, Any]:
+    trace = "".join(traceback.format_exception(error))
+    return {"error": f"{type(error).__name__}: {error}"[:600], "trace": trace[-2500:]}
 
 
 if __name__ == "__main__":
-    main()
+    from children import answer_each
+
+    prepare()
+    answer_each(build, stopped, {"error": "died"})

@@ -7,13 +7,13 @@ judges the configuration is the real code. Runs under an interpreter that has to
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import sys
+import traceback
 import warnings
 from typing import Any
 
+from children import answer_each
 from without_triton import import_torchtitan
 
 os.environ.update(LOCAL_RANK="0", RANK="0", TORCHDYNAMO_DISABLE="1")
@@ -116,31 +116,18 @@ def start(args: dict[str, Any], world_size: int) -> None:
         trainer.loss_fn(prediction, tokens).backward()
 
 
-def main() -> None:
-    prepare()
-    for line in sys.stdin:
-        question = json.loads(line)
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(read)
-            try:
-                start(question["args"], question["world_size"])
-                answer: dict[str, Any] = {"ok": True}
-            except BaseException as error:
-                import traceback
+def started(question: dict[str, Any]) -> dict[str, Any]:
+    start(question["args"], question["world_size"])
+    return {"ok": True}
 
-                last = traceback.extract_tb(error.__traceback__)[-1]
-                where = f"{os.path.basename(last.filename)}:{last.name}:{last.lineno}"
-                answer = {"ok": False, "error": type(error).__name__, "text": str(error)[:300], "where": where}
-            os.write(write, json.dumps(answer).encode())
-            os._exit(0)
-        os.close(write)
-        with os.fdopen(read, "rb") as pipe:
-            text = pipe.read()
-        os.waitpid(child, 0)
-        print(text.decode() or json.dumps({"ok": None, "error": "died"}), flush=True)
+
+def stopped(error: BaseException) -> dict[str, Any]:
+    """The class and text of an exception, and the function that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{os.path.basename(last.filename)}:{last.name}:{last.lineno}"
+    return {"ok": False, "error": type(error).__name__, "text": str(error)[:300], "where": where}
 
 
 if __name__ == "__main__":
-    main()
+    prepare()
+    answer_each(started, stopped, {"ok": None, "error": "died"})
