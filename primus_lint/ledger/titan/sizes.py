@@ -188,28 +188,37 @@ def abstain(v: Namespace) -> tuple[str, ...]:
         return (f"torchtitan: no memory model of {v['model.name']} {v['model.flavor']}, of {known} only",)
     if v["version"] != "v0.2.2":
         return (f"torchtitan: memory of version {v['version']}",)
-    qwen, attention = v["architecture"] == "qwen3", v["model.attn_type"]
+    qwen = v["architecture"] == "qwen3"
     found = [
         ("pipeline parallelism", v["pp"] > 1),
         ("context parallelism", v["cp"] > 1),
         ("unsharded parameters", v["parallelism.data_parallel_shard_degree"] == 1 or v["dp_shard"] == 1),
-        (f"{attention} attention", attention != "sdpa" and not turbo_attention(v)),
-        ("attention in float8", turbo_attention(v) and turbo(v, "enable_attention_float8")),
-        ("offload to the CPU", v["training.enable_cpu_offload"]),
         ("the optimizer step in the backward pass", v["optimizer.early_step_in_backward"]),
         ("parameters that are not float32", v["training.dtype"] != "float32"),
-        ("computing in float32", v["training.mixed_precision_param"] != "bfloat16"),
-        ("memory-budget recomputation", v["activation_checkpoint.mode"] == "memory_budget"),
         ("whole logits on every tensor-parallel rank", v["tp"] > 1 and v["parallelism.disable_loss_parallel"]),
         ("qwen3 under tensor parallelism", qwen and v["tp"] > 1),
         ("qwen3 without norms of queries and keys", qwen and not v.get("model.qk_norm", True)),
         ("a vocabulary or width that tensor parallelism cuts unevenly", _uneven(v)),
-        *_against_float8(v), *_against_experts(v),
+        *_against_float8(v),
+        *_against_experts(v),
+        *unmodelled(v),
+    ]
+    unsized = ("torchtitan: the world size is not known",) if v["world_size"] is None else ()
+    return unsized + tuple(f"torchtitan: {what}" for what, present in found if present)
+
+
+def unmodelled(v: Namespace) -> list[tuple[str, bool]]:
+    """What neither memory nor time has a model of, and whether a recipe has it."""
+    attention = v["model.attn_type"]
+    return [
+        (f"{attention} attention", attention != "sdpa" and not turbo_attention(v)),
+        ("attention in float8", turbo_attention(v) and turbo(v, "enable_attention_float8")),
+        ("offload to the CPU", v["training.enable_cpu_offload"]),
+        ("computing in float32", v["training.mixed_precision_param"] != "bfloat16"),
+        ("memory-budget recomputation", v["activation_checkpoint.mode"] == "memory_budget"),
         # Its sizes are Primus's own, not those of the flavor.
         ("Primus's classic attention of DeepSeek", v["architecture"] == "deepseek_v3" and turbo(v, "use_classic_attention")),
     ]  # fmt: skip
-    unsized = ("torchtitan: the world size is not known",) if v["world_size"] is None else ()
-    return unsized + tuple(f"torchtitan: {what}" for what, present in found if present)
 
 
 def _against_float8(v: Namespace) -> list[tuple[str, bool]]:
@@ -232,13 +241,14 @@ def _against_experts(v: Namespace) -> list[tuple[str, bool]]:
         ("tokens that tensor-parallel ranks cannot share", v["lbs"] * v["seq"] % v["tp"] != 0),
         ("DeepEP", v["parallelism.expert_parallel_comm_backend"] == "deepep"),
         ("experts one by one", not v["model.moe_args.use_grouped_mm"] or old),
-        ("selective recomputation by operation of compiled experts", v["compiled"] and _by_operation(v)),
+        ("selective recomputation by operation of compiled experts", v["compiled"] and by_operation(v)),
         ("a bias of the router", bool(v["model.moe_args.gate_bias"])),
         ("experts that the ranks cannot share", v["experts"] % v["ep"] != 0),
     ]
 
 
-def _by_operation(v: Namespace) -> bool:
+def by_operation(v: Namespace) -> bool:
+    """Whether single operations of every layer are recomputed."""
     ac = "activation_checkpoint."
     return bool(v[ac + "mode"] == "selective" and v[ac + "selective_ac_option"] == "op")
 

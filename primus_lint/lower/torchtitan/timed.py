@@ -21,7 +21,7 @@ SCHEDULES = ("1f1b", "gpipe", "interleaved1f1b")  # GPipe idles as long as 1F1B 
 
 def reasons(v: Namespace) -> tuple[str, ...]:
     """Why a recipe is not projected; empty when it is."""
-    from primus_lint.ledger.titan.sizes import FAMILIES, turbo, turbo_attention
+    from primus_lint.ledger.titan.sizes import FAMILIES, unmodelled
 
     if "model.n_layers" not in v or v["architecture"] not in FAMILIES:
         known = ", ".join(FAMILIES)
@@ -30,17 +30,9 @@ def reasons(v: Namespace) -> tuple[str, ...]:
     found = (
         (f"the {v['parallelism.pipeline_parallel_schedule']} schedule", v["pp"] > 1 and v["schedule"] not in SCHEDULES),
         ("stages by module names", v["parallelism.module_fqns_per_model_part"] is not None),
-        ("offload to the CPU", v["training.enable_cpu_offload"]),
-        ("computing in float32", v["training.mixed_precision_param"] != "bfloat16"),
-        ("memory-budget recomputation", v["activation_checkpoint.mode"] == "memory_budget"),
         ("quantized layers other than float8 with tensorwise scales", bool(converters) and not _float8(v)),
-        (f"{v['model.attn_type']} attention", v["model.attn_type"] != "sdpa" and not turbo_attention(v)),
-        ("attention in float8", turbo_attention(v) and turbo(v, "enable_attention_float8")),
-        (
-            "Primus's classic attention of DeepSeek",
-            v["architecture"] == "deepseek_v3" and turbo(v, "use_classic_attention"),
-        ),
         ("experts one by one", bool(v["experts"]) and not v["model.moe_args.use_grouped_mm"]),
+        *unmodelled(v),
     )
     return tuple(f"torchtitan: time with {what}" for what, present in found if present)
 
@@ -64,6 +56,7 @@ def timed_run(v: Namespace, target: Target) -> Run | None:
     """The typed recipe whose time is that of a namespace that `reasons` has nothing against; None when the sizes make
     none."""
     from primus_lint.ir.record import replace
+    from primus_lint.ledger.titan.sizes import by_operation
     from primus_lint.lower.megatron import lower
     from primus_lint.lower.megatron.versions import DEFAULT
     from primus_lint.readers.document import Section, Value
@@ -75,7 +68,7 @@ def timed_run(v: Namespace, target: Target) -> Run | None:
     if run is None:
         return None
     recompute = replace(run.recompute, early_stop=bool(v["activation_checkpoint.early_stop"]))
-    if _by_operation(v):
+    if by_operation(v):  # Megatron has no such argument
         recompute = replace(recompute, granularity="selective", modules=("torchtitan_op",))
     return replace(run, precision=replace(run.precision, grads_dtype=reduced), recompute=recompute)
 
@@ -176,8 +169,10 @@ def _block_weights(v: Namespace) -> int:
 
 
 def _recompute(v: Namespace) -> dict[str, Any]:
+    from primus_lint.ledger.titan.sizes import by_operation
+
     mode, option, layers = v["activation_checkpoint.mode"], v["activation_checkpoint.selective_ac_option"], v["layers"]
-    if mode == "none" or _by_operation(v):
+    if mode == "none" or by_operation(v):
         return {}
     if mode == "full":
         return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
@@ -186,13 +181,6 @@ def _recompute(v: Namespace) -> dict[str, Any]:
     if per_stage == 0:
         return {}
     return {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": per_stage}
-
-
-def _by_operation(v: Namespace) -> bool:
-    """Whether single operations of every layer are recomputed (`timed_run` says so; Megatron has no such argument)."""
-    return bool(
-        v["activation_checkpoint.mode"] == "selective" and v["activation_checkpoint.selective_ac_option"] == "op"
-    )
 
 
 def _layout(v: Namespace) -> str:
