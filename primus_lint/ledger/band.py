@@ -42,6 +42,12 @@ class Doubt(NamedTuple):
     aside: bool = False
 
 
+def expert_load(routed_bytes: Any) -> Doubt:
+    """Of what grows with the rows that dropless experts receive: the router decides how many."""
+    text = f"dropless experts: {COLD_PERCENT} % fewer to {HOT_PERCENT} % more rows than balanced"
+    return Doubt(0, 0, routed_bytes * COLD_PERCENT // 100, routed_bytes * HOT_PERCENT // 100, text)
+
+
 def doubts(
     sizes: Sizes, candidates: tuple[Loaded, ...], chunks: tuple[Chunk, ...], stage: Stage, activations: Activations,
     moments: Any,
@@ -86,8 +92,7 @@ def doubts(
         for _, one in experts:
             at_work = maximum(at_work, one)
         routed = most(candidates, [kept for kept, _ in experts]) + at_work
-        text = f"dropless experts: {COLD_PERCENT} % fewer to {HOT_PERCENT} % more rows than balanced"
-        out["expert load"] = Doubt(0, 0, routed * COLD_PERCENT // 100, routed * HOT_PERCENT // 100, text)
+        out["expert load"] = expert_load(routed)
     more = unfused_more(sizes)
     if more is not None:
         text = "a flash-attention older than 2.4.1 is not deterministic: plain matrix products instead"

@@ -118,12 +118,9 @@ def step(
     if _is_fsdp(run):
         return total  # charged inside every micro-batch, see `fsdp`
     parts = maximum(buckets(run, weights), buckets(run, experts))
-    moves = [
-        (run.optimizer.overlap_grad_reduce, reduce_transfer, backward_s),
-        (run.optimizer.overlap_param_gather, gather_transfer, forward_s),
-    ]
-    if _scatters(run):
-        del moves[0]  # charged inside every micro-batch, too
+    moves = [(run.optimizer.overlap_param_gather, gather_transfer, forward_s)]
+    if not _scatters(run):  # else charged inside every micro-batch, too
+        moves.insert(0, (run.optimizer.overlap_grad_reduce, reduce_transfer, backward_s))
     for overlapped, transfer, window_s in moves:
         moved = transfer(run, device, place, weights, experts)
         total.merge(behind(device, moved, window_s * overlapped, parts))

@@ -129,14 +129,12 @@ def account(
 
 def doubt_load(memory: RankMemory, routed: int) -> None:
     """The rows that a rank's experts receive depend on the router: a wider band of the kept ones."""
-    from primus_lint.ledger.band import COLD_PERCENT, HOT_PERCENT, Doubt
+    from primus_lint.ledger.band import expert_load
 
-    less, more = routed * COLD_PERCENT // 100, routed * HOT_PERCENT // 100
-    text = f"dropless experts: {COLD_PERCENT} % fewer to {HOT_PERCENT} % more rows than balanced"
-    memory.doubts["expert load"] = Doubt(0, 0, less, more, text)
-    memory.peak_reserved_bytes += more
-    memory.device_low_bytes -= less
-    memory.device_high_bytes += more
+    doubt = memory.doubts["expert load"] = expert_load(routed)
+    memory.peak_reserved_bytes += doubt.peak_high
+    memory.device_low_bytes -= doubt.peak_low
+    memory.device_high_bytes += doubt.peak_high
 
 
 def static_items(s: Sizes, rank: int) -> dict[str, Item]:
@@ -222,7 +220,7 @@ def forward_moments(s: Sizes, base: int) -> list[int]:
     """Where the outputs of the experts are added up, in each layer of experts that recomputes nothing: what is kept so
     far, the gathered parameters of the layer, and of the next one where they are asked for ahead."""
     found = [0]
-    kept = gathered = 0
+    kept = 0
     gathered = params.embedding(s).gathered_bytes if s.reshard == "never" else 0
     blocks = params.blocks(s)
     for layer in range(s.layers):
