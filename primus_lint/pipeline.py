@@ -337,12 +337,16 @@ class Subject:
         """The same section on another number of GPUs; `legal`: one of the legal sizes, no condition is asked again."""
         from primus_lint.ir.run import Target
 
-        target = Target(self.target.gpu, world_size, self.target.gpus_per_node)
-        other = Subject(self.document, self.section, target, self.version, self.assumed)
-        other.framework, other.env, other.stack, other.wanted = self.framework, self.env, self.stack, self.wanted
+        other = self.like(self.section, Target(self.target.gpu, world_size, self.target.gpus_per_node))
         if legal:
             other.computable = other.run is not None or other.framework == "torchtitan"
-        other.launched = self.launched
+        return other
+
+    def like(self, section: Section, target: Target) -> Subject:
+        """Another section or target of the same file, in the same environment and judged by the same rules."""
+        other = Subject(self.document, section, target, self.version, self.assumed)
+        other.framework, other.env, other.stack = self.framework, self.env, self.stack
+        other.launched, other.wanted = self.launched, self.wanted
         return other
 
 

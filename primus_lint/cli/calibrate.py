@@ -60,8 +60,7 @@ def _calibrate(log: str, config: str, path: str | None, values: dict[str, Any]) 
     checked = common.check_file(config, values)
     subject = next((subject for subject in checked.subjects if subject.run is not None), None)
     if subject is None:
-        for finding in checked.findings:
-            click.echo(f"{finding.severity}[{finding.name}]: {finding.message}", err=True)
+        common.say_findings(checked)
         raise common.UsageError(f"{config} has no recipe that can be projected")
     if subject.target.gpu is None or subject.target.world_size is None:
         raise common.UsageError("calibration needs the run's GPU kind and size: give --gpu and --nodes or --world-size")

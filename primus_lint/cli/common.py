@@ -185,6 +185,12 @@ def check_file(path: str, values: dict[str, Any]) -> Checked:
     return check_source(file_source(path), make_options(values), settings)
 
 
+def say_findings(checked: Checked) -> None:
+    """Why a command cannot go on with a file: a line a finding."""
+    for finding in checked.findings:
+        say(f"{finding.severity}[{finding.name}]: {finding.message}")
+
+
 def read_source(path: str, stdin_filename: str | None) -> SourceText:
     """The text of a file or of standard input. Raises OSError."""
     from primus_lint.source.text import SourceText

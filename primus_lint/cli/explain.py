@@ -28,8 +28,7 @@ def command(what: str, memory: bool, rank: int | None, **values: Any) -> None:
     if os.path.isfile(what):
         checked = common.check_file(what, values)
         if not checked.subjects:
-            for finding in checked.findings:
-                click.echo(f"{finding.severity}[{finding.name}]: {finding.message}", err=True)
+            common.say_findings(checked)
             click.echo(f"{what}: not a training recipe that primus-lint reads", err=True)
             sys.exit(2)
         sys.exit(_memory(checked, rank) if memory else _file(checked))

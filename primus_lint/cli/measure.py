@@ -80,8 +80,7 @@ def _recipe(file: str | None, values: dict[str, Any]) -> Run | None:
         checked = common.check_file(file, values)
         runs = [subject.run for subject in checked.subjects if subject.run is not None]
         if not runs:
-            for finding in checked.findings:
-                click.echo(f"{finding.severity}[{finding.name}]: {finding.message}", err=True)
+            common.say_findings(checked)
             raise common.UsageError(f"{file} has no recipe that can be measured")
         return runs[0]
     if values["model"] is None:

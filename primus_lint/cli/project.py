@@ -24,8 +24,7 @@ def command(file: str, form: str, **values: Any) -> None:
     """Memory of every pipeline rank and projected speed of FILE on its target."""
     checked = common.check_file(file, values)
     if checked.unreadable or not checked.subjects:
-        for finding in checked.findings:
-            click.echo(f"{finding.severity}[{finding.name}]: {finding.message}", err=True)
+        common.say_findings(checked)
         click.echo(f"primus-lint: {file} cannot be projected", err=True)
         sys.exit(2)
     if form == "json":

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 def after_changes(subject: Subject, changes: Iterable[Change]) -> Subject:
     """The same subject with some keys set, dropped or renamed, as if the file said so."""
-    from primus_lint.pipeline import Subject
 
     values = dict(subject.section.values)
     for change in changes:
@@ -35,11 +34,7 @@ def after_changes(subject: Subject, changes: Iterable[Change]) -> Subject:
         old_section.name, old_section.framework, values, node_path=old_section.node_path, model=old_section.model,
         module_preset=old_section.module_preset,
     )  # fmt: skip
-    other = Subject(subject.document, section, subject.target, subject.version, subject.assumed)
-    other.framework, other.env, other.stack = subject.framework, subject.env, subject.stack
-    other.launched = subject.launched
-    other.wanted = subject.wanted
-    return other
+    return subject.like(section, subject.target)
 
 
 def works(fix: Fix, finding: Finding, subject: Subject) -> bool:
