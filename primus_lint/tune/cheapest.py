@@ -14,8 +14,8 @@ from primus_lint.tune.forms import forms
 from primus_lint.tune.keys import NUMBER, PP, RECOMPUTE_KEYS, SP, TP
 from primus_lint.tune.space import Pins, axes
 from primus_lint.tune.splits import chunk_sizes, splits
-from primus_lint.tune.switches import alternatives, fully_sharded, improvements
-from primus_lint.tune.what_if import with_changes
+from primus_lint.tune.switches import one_by_one
+from primus_lint.tune.what_if import different, with_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,12 +104,9 @@ def _moves(subject: Subject) -> Iterator[tuple[str, Changes]]:
     assert run is not None and subject.accelerator is not None
     pins = Pins(unsafe=True)
 
-    def different(keys: Changes) -> Changes:
-        return {key: value for key, value in keys.items() if given.get(key) != value}
-
     for axis in axes(run, given, pins):
         for row in axis.rows:
-            changes = different(dict(zip(axis.keys, row, strict=True)))
+            changes = different(given, dict(zip(axis.keys, row, strict=True)))
             if changes:
                 yield axis.keys[0], changes
                 if changes.get(TP, 1) > 1 and not given.get(SP):
@@ -118,13 +115,12 @@ def _moves(subject: Subject) -> Iterator[tuple[str, Changes]]:
     for form, numbers in forms(run, given, chunk_sizes(own, run)):
         whole = {key: form.get(key) for key in RECOMPUTE_KEYS}
         for keys in [{**whole, NUMBER: number} for number in numbers] or [whole]:
-            if different(keys):
-                yield f"{keys['recompute_granularity']} {keys['recompute_method']}", different(keys)
+            if changes := different(given, keys):
+                yield f"{keys['recompute_granularity']} {keys['recompute_method']}", changes
     for split in splits(run, given):
-        if split[PP] >= run.parallel.pp and different(split):
-            yield PP if split[PP] > run.parallel.pp else "layer split", different(split)
-    single = [keys for group in alternatives(run, given, subject.accelerator, pins) for keys in group[1:]]
-    for keys in (*single, *improvements(run, given, pins), *fully_sharded(run, given, pins)):
+        if split[PP] >= run.parallel.pp and (changes := different(given, split)):
+            yield PP if split[PP] > run.parallel.pp else "layer split", changes
+    for keys in one_by_one(run, given, subject.accelerator, pins):
         if "fp8" not in keys:  # another number format is no edit for memory's sake
             yield next(iter(keys)), keys
 

@@ -10,10 +10,10 @@ from primus_lint.projection import cost
 from primus_lint.tune import safety
 from primus_lint.tune.forms import forms
 from primus_lint.tune.keys import ETP, LAYOUT, NUMBER, PP, RECOMPUTE_KEYS, SP, SPLIT_KEYS, TP, VPP
-from primus_lint.tune.rescore import Candidate, rescore
+from primus_lint.tune.rescore import Candidate, rescore, verdict
 from primus_lint.tune.splits import chunk_sizes, virtual
-from primus_lint.tune.switches import alternatives, fully_sharded, improvements
-from primus_lint.tune.what_if import with_changes
+from primus_lint.tune.switches import one_by_one
+from primus_lint.tune.what_if import different, with_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,28 +75,21 @@ def unsafe_steps(subject: Subject, winner: Candidate, result: Result, pins: Pins
     there = with_changes(subject, winner.changes)
     assert there.run is not None and there.accelerator is not None
     given = dict(there.lowered.namespace.given)
-    groups = [group[1:] for group in alternatives(there.run, given, there.accelerator, pins)]
-    more = [improvements(there.run, given, pins), fully_sharded(there.run, given, pins)]
-    ways = [keys for group in (*groups, *more) for keys in group]
+    ways = one_by_one(there.run, given, there.accelerator, pins)
     unsafe = [keys for keys in ways if safety.class_of_all(keys.items(), given, there.run.model) == safety.UNSAFE]
     found = [_judge(subject, winner, result, next(iter(keys)), keys) for keys in unsafe]
     return sorted(found, key=lambda each: -(each.gain or 0.0))
 
 
 def _judge(subject: Subject, winner: Candidate, result: Result, axis: str, changes: dict[str, Any]) -> Neighbour:
-    other = with_changes(subject, {**winner.changes, **changes})
-    mine = {finding.code for finding in winner.errors}
-    broken = [f for f in other.conditions if f.severity == "error" and f.code not in mine]
-    if broken:
-        return Neighbour(axis, changes, None, None, f"illegal: {broken[0].name}")
-    ledger, projection = other.ledger, other.projection
-    if ledger is None or projection is None:
-        return Neighbour(axis, changes, None, None, "cannot be projected")
-    peak = int(ledger.worst_rank.device_high_bytes)
-    gain = winner.iteration_s / float(projection.iteration_s) - 1
-    if peak > result.objective.capacity_bytes:
-        return Neighbour(axis, changes, None, peak, f"does not fit ({gain:+.1%} if it did)")
-    return Neighbour(axis, changes, gain, peak, "")
+    mine = frozenset(finding.code for finding in winner.errors)
+    found = verdict(subject, result.objective.capacity_bytes, {**winner.changes, **changes}, mine)
+    if found.iteration_s is None:
+        return Neighbour(axis, changes, None, None, found.why)
+    gain = winner.iteration_s / found.iteration_s - 1
+    if found.candidate is None:
+        return Neighbour(axis, changes, None, found.peak_bytes, f"{found.why} ({gain:+.1%} if it did)")
+    return Neighbour(axis, changes, gain, found.peak_bytes, "")
 
 
 Ways = list[dict[str, Any]]  # changed keys against the winner
@@ -132,7 +125,7 @@ def _splits(now: dict[str, Any], result: Result) -> Iterator[tuple[str, Ways]]:
     pairs: dict[tuple[int, int], Ways] = {}
     for base in result.space.bases():
         keys = {key: base.keys[key] for key in (PP, *SPLIT_KEYS)}
-        changes = _changed(now, keys)
+        changes = different(now, keys)
         group = pairs.setdefault((int(keys[PP]), virtual(keys)), [])
         if changes not in group:
             group.append(changes)
@@ -153,22 +146,18 @@ def _beside(values: list[int], value: int) -> list[int]:
     return [values[index] for index in (at - 1, at + 1) if 0 <= index < len(values)]
 
 
-def _changed(now: dict[str, Any], keys: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in keys.items() if now.get(key) != value}
-
-
 def _forms(now: dict[str, Any], result: Result) -> Iterator[tuple[str, Ways]]:
     """The other forms of recomputation; of one with counts the smallest, or the neighbours of the winner's."""
     split = {key: now.get(key) for key in (PP, *SPLIT_KEYS)}
     for form, numbers in forms(result.space.run, result.space.given, chunk_sizes(split, result.space.run)):
         whole = {key: form.get(key) for key in RECOMPUTE_KEYS}
         if not numbers:
-            yield "recompute_granularity", [_changed(now, whole)]
+            yield "recompute_granularity", [different(now, whole)]
             continue
         own = now.get(NUMBER)
         same = now.get("recompute_method") == form["recompute_method"] and isinstance(own, int)
         for number in _beside(numbers, own) if same and isinstance(own, int) else numbers[:1]:
-            yield NUMBER if same else "recompute_granularity", [_changed(now, {**whole, NUMBER: number})]
+            yield NUMBER if same else "recompute_granularity", [different(now, {**whole, NUMBER: number})]
 
 
 def shape_of(neighbours: list[Neighbour]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.tune.keys import EP_OVERLAP, RECOMPUTE_KEYS
 from primus_lint.tune.pipelines import fastest
 from primus_lint.tune.rescore import rescore
-from primus_lint.tune.what_if import with_changes
+from primus_lint.tune.what_if import different, with_changes
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Subject
@@ -53,7 +53,7 @@ def least(subject: Subject, changes: dict[str, Any], result: Result, excused: fr
     for _ in range(ROUNDS):
         ids = sorted(layer for rank, number in enumerate(numbers) for layer in layers[rank][:number])
         wanted = {**bare, "recompute_granularity": "full", IDS: ids} if ids else bare
-        wanted = {key: value for key, value in wanted.items() if space.given.get(key) != value}
+        wanted = different(space.given, wanted)
         ledger = with_changes(subject, wanted).ledger
         if ledger is None or not space.pins.within(wanted):
             return None

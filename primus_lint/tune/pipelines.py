@@ -11,6 +11,7 @@ import numpy as np
 
 from primus_lint.tune.keys import EP_OVERLAP, PIPELINE_KEYS, PP, SPLIT_KEYS, VPP
 from primus_lint.tune.rescore import Candidate, rescore
+from primus_lint.tune.what_if import different
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Subject
@@ -35,9 +36,9 @@ def other_pipelines(subject: Subject, result: Result, excused: frozenset[str]) -
             wanted = {**changes, **plain, VPP: stages, **dict(zip(PIPELINE_KEYS, (True, algorithm), strict=True))}
             for overlap in (True, False) if wanted.get(EP_OVERLAP) else (None,):
                 keys = wanted if overlap is None else {**wanted, EP_OVERLAP: overlap}
-                different = {key: value for key, value in keys.items() if given.get(key) != value}
-                if space.pins.within(different):
-                    found.append(rescore(subject, objective.capacity_bytes, different, excused))
+                changed = different(given, keys)
+                if space.pins.within(changed):
+                    found.append(rescore(subject, objective.capacity_bytes, changed, excused))
     return [candidate for candidate in found if candidate is not None]
 
 

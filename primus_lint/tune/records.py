@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.tune.keys import NUMBER
+from primus_lint.tune.what_if import different
 
 if TYPE_CHECKING:
     from primus_lint.tune.grid import Shape
@@ -57,4 +58,4 @@ class Found(NamedTuple):
         wanted = {**self.keys, **self.shape.point(int(self.indices[position]))}
         if self.numbers is not None:
             wanted[NUMBER] = int(self.numbers[position])
-        return {key: value for key, value in wanted.items() if given.get(key) != value}
+        return different(given, wanted)

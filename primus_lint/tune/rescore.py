@@ -61,18 +61,36 @@ def name_of(changes: dict[str, Any]) -> str:
     return repr(sorted(changes.items(), key=lambda pair: pair[0]))
 
 
+class Verdict(NamedTuple):
+    """Of some changed keys: what is against them ("" for a `candidate`), and seconds and peak where they can be told."""
+
+    candidate: Candidate | None
+    why: str
+    iteration_s: float | None = None
+    peak_bytes: int | None = None
+
+
+def verdict(subject: Subject, capacity_bytes: float, changes: dict[str, Any], excused: frozenset[str]) -> Verdict:
+    """The exact scalar verdict; errors with `excused` codes are none of it."""
+    other = with_changes(subject, changes) if changes else subject
+    errors = tuple(finding for finding in other.conditions if finding.severity == "error")
+    broken = next((finding for finding in errors if finding.code not in excused), None)
+    if broken is not None:
+        return Verdict(None, f"illegal: {broken.name}")
+    ledger, projection = other.ledger, other.projection
+    if ledger is None or projection is None:
+        return Verdict(None, "cannot be projected")
+    seconds, peak = float(projection.iteration_s), int(ledger.worst_rank.device_high_bytes)
+    if peak > capacity_bytes:
+        return Verdict(None, "does not fit", seconds, peak)
+    return Verdict(Candidate(changes, seconds, ledger, projection, errors), "", seconds, peak)
+
+
 def rescore(
     subject: Subject, capacity_bytes: float, changes: dict[str, Any], excused: frozenset[str]
 ) -> Candidate | None:
-    """The exact scalar verdict of a candidate; None when it is illegal, not sure to fit, or has no time."""
-    other = with_changes(subject, changes) if changes else subject
-    errors = [finding for finding in other.conditions if finding.severity == "error"]
-    if any(finding.code not in excused for finding in errors) or other.run is None:
-        return None
-    ledger, projection = other.ledger, other.projection
-    if ledger is None or projection is None or ledger.worst_rank.device_high_bytes > capacity_bytes:
-        return None
-    return Candidate(changes, float(projection.iteration_s), ledger, projection, tuple(errors))
+    """The exact score of a candidate; None when it is illegal, not sure to fit, or has no time."""
+    return verdict(subject, capacity_bytes, changes, excused).candidate
 
 
 def pick(search: Search) -> list[Candidate]:

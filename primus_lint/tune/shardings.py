@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.tune.keys import EP, FOLLOWING, FSDP2, PP, SHARDING_KEYS, SPLIT_KEYS
 from primus_lint.tune.sweep import climb
 from primus_lint.tune.switches import fully_sharded
+from primus_lint.tune.what_if import different
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Subject
@@ -29,7 +30,7 @@ def other_shardings(subject: Subject, result: Result, excused: frozenset[str]) -
         if move.get(FSDP2):  # no pipeline, no expert parallelism
             alone = {key: False if space.given.get(key) is False else None for key in SPLIT_KEYS}
             start = {**start, PP: 1, **alone, **({EP: 1} if space.run.model.moe is not None else {})}
-        start = {key: value for key, value in start.items() if space.given.get(key) != value}
+        start = different(space.given, start)
         if space.pins.allows(*start) and space.pins.within(start):
             found += climb(subject, pins, objective.capacity_bytes, excused, start)
     return found

@@ -31,6 +31,7 @@ from primus_lint.tune.keys import (
 )
 from primus_lint.tune.rescore import Candidate, name_of, rescore
 from primus_lint.tune.ties import model_parallel, told_apart
+from primus_lint.tune.what_if import different
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,7 +99,7 @@ def plain(result: Result, limit_s: float) -> list[dict[str, Any]]:
     given = result.space.given
     best: dict[str, tuple[float, int, int]] = {}
     for record, found in enumerate(result.found):
-        keys = {key: value for key, value in found.keys.items() if given.get(key) != value}
+        keys = different(given, found.keys)
         more = effort(keys) - len(keys)
         prices = found.seconds * (1 + KEY_WORTH * (found.changed + more))
         prices = np.where(

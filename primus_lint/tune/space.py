@@ -33,6 +33,7 @@ from primus_lint.tune.keys import (
 )
 from primus_lint.tune.splits import chunk_sizes, splits
 from primus_lint.tune.switches import alternatives
+from primus_lint.tune.what_if import different
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -108,7 +109,7 @@ class Space:
         several = contexts._replace(rows=tuple(row for row in contexts.rows if row[0] > 1))
         crossing = tuple(several if axis is contexts else axis for axis in self.axes)
         for split in splits(self.run, given):
-            changed = [key for key, value in split.items() if given.get(key) != value]
+            changed = different(given, split)
             if not pins.allows(*changed) or not pins.within(split):
                 continue
             chunks = chunk_sizes(split, self.run)
@@ -132,7 +133,7 @@ class Space:
 
     def _recomputing(self, base: Base) -> Iterator[tuple[dict[str, Any], Axis | None]]:
         for form, numbers in forms(self.run, self.given, base.chunks):
-            changed = [key for key, value in form.items() if self.given.get(key) != value]
+            changed = list(different(self.given, form))
             if numbers:
                 form = {key: value for key, value in form.items() if key != NUMBER}
                 allowed = [n for n in numbers if n in self.pins.limits.get(NUMBER, (n,))]

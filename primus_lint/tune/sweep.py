@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.tune.forms import forms
 from primus_lint.tune.keys import LAYOUT, NUMBER, PP, RECOMPUTE_KEYS, SP, TP, VPP
-from primus_lint.tune.rescore import Candidate
+from primus_lint.tune.rescore import Candidate, verdict
 from primus_lint.tune.space import axes
 from primus_lint.tune.splits import chunk_sizes, splits, virtual
-from primus_lint.tune.switches import alternatives, fully_sharded, improvements
-from primus_lint.tune.what_if import with_changes
+from primus_lint.tune.switches import one_by_one
+from primus_lint.tune.what_if import different, with_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ def climb(
             merged = {**changes, **runs.changes}
             if found and runs.iteration_s >= found[-1].iteration_s:
                 break
-            changes = {key: value for key, value in merged.items() if given.get(key) != value}
+            changes = different(given, merged)
             found.append(runs._replace(changes=changes))
         else:
             known = [single for single in singles if single.peak_bytes is not None]
@@ -112,20 +112,11 @@ def _seconds(subject: Subject, capacity_bytes: float, excused: frozenset[str]) -
 def _single(
     subject: Subject, axis: str, changes: Changes, capacity_bytes: float, excused: frozenset[str], own_s: float | None
 ) -> Single:
-    """The exact outcome of one change; memory before time."""
-    other = with_changes(subject, changes) if changes else subject
-    errors = tuple(finding for finding in other.conditions if finding.severity == "error")
-    broken = [finding for finding in errors if finding.code not in excused]
-    if broken:
-        return Single(axis, changes, None, None, None, f"illegal: {broken[0].name}")
-    ledger, projection = other.ledger, other.projection
-    if ledger is None or projection is None:
-        return Single(axis, changes, None, None, None, "cannot be projected")
-    peak, seconds = int(ledger.worst_rank.device_high_bytes), float(projection.iteration_s)
-    if peak > capacity_bytes:
-        return Single(axis, changes, seconds, None, peak, "does not fit")
-    gain = None if own_s is None else own_s / seconds - 1
-    return Single(axis, changes, seconds, gain, peak, "", Candidate(changes, seconds, ledger, projection, errors))
+    """The exact outcome of one change."""
+    found = verdict(subject, capacity_bytes, changes, excused)
+    seconds = found.iteration_s
+    gain = own_s / seconds - 1 if found.candidate is not None and seconds is not None and own_s is not None else None
+    return Single(axis, changes, seconds, gain, found.peak_bytes, found.why, found.candidate)
 
 
 def lines(subject: Subject, pins: Pins) -> Iterator[Line]:
@@ -134,18 +125,20 @@ def lines(subject: Subject, pins: Pins) -> Iterator[Line]:
     assert run is not None and subject.accelerator is not None
     own = next(splits(run, given))
 
-    def different(keys: Changes) -> Changes:
-        return {key: value for key, value in keys.items() if given.get(key) != value}
-
     def line(axis: str, ways: list[Changes], dearer: bool = False) -> Line:
-        changed = [different(keys) for keys in ways]
+        changed = [different(given, keys) for keys in ways]
         return Line(axis, [keys for keys in changed if _may(keys, pins)], dearer)
 
     for axis in axes(run, given, pins):
         rows = [dict(zip(axis.keys, row, strict=True)) for row in axis.rows]
         rows = [{**row, SP: True} if row.get(TP, 1) > 1 and not given.get(SP) else row for row in rows]
         at = next(
-            (index for index, row in enumerate(axis.rows) if not different(dict(zip(axis.keys, row, strict=True)))), 0
+            (
+                index
+                for index, row in enumerate(axis.rows)
+                if not different(given, dict(zip(axis.keys, row, strict=True)))
+            ),
+            0,
         )
         yield line(axis.keys[0], rows[:at][::-1])
         yield line(axis.keys[0], rows[at:])
@@ -167,8 +160,7 @@ def lines(subject: Subject, pins: Pins) -> Iterator[Line]:
     yield line(PP, [near[size] for size in sorted(near) if size > own[PP]])
     yield line(VPP, [stages[number] for number in sorted(stages, reverse=True) if number < virtual(own)])
     yield line(VPP, [stages[number] for number in sorted(stages) if number > virtual(own)])
-    single = [keys for group in alternatives(run, given, subject.accelerator, pins) for keys in group[1:]]
-    for keys in (*single, *improvements(run, given, pins), *fully_sharded(run, given, pins)):
+    for keys in one_by_one(run, given, subject.accelerator, pins):
         yield line(next(iter(keys)), [keys])
 
 

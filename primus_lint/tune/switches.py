@@ -24,6 +24,7 @@ from primus_lint.tune.keys import (
     SHARED_OVERLAP,
     STRATEGY,
 )
+from primus_lint.tune.what_if import different
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +60,12 @@ def improvements(run: Run, given: Keys, pins: Pins) -> list[Keys]:
     return _allowed(run, given, pins, found)
 
 
+def one_by_one(run: Run, given: Keys, accelerator: Accelerator, pins: Pins) -> list[Keys]:
+    """Every alternative, improvement and other sharding, each by itself."""
+    found = [keys for group in alternatives(run, given, accelerator, pins) for keys in group[1:]]
+    return [*found, *improvements(run, given, pins), *fully_sharded(run, given, pins)]
+
+
 def accelerations(run: Run, given: Keys, pins: Pins) -> list[Keys]:
     """Switches that never cost time but may cost a little memory, and are off in the recipe."""
     return _allowed(run, given, pins, [] if run.model.moe is None else [{"moe_permute_fusion": True}])
@@ -68,7 +75,7 @@ def _allowed(run: Run, given: Keys, pins: Pins, group: Iterable[Keys]) -> list[K
     """The alternatives of a group without what does not change, and without those that may not be written."""
     out = []
     for keys in group:
-        changes = {key: value for key, value in keys.items() if given.get(key) != value}
+        changes = different(given, keys)
         if not changes or changes in out or not pins.allows(*changes):
             continue
         kind = safety.class_of_all(changes.items(), given, run.model)

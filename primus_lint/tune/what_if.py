@@ -8,6 +8,8 @@ from primus_lint.rules.finding import Change
 from primus_lint.rules.verify import after_changes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from primus_lint.pipeline import Subject
 
 
@@ -18,6 +20,11 @@ class WhatIf(NamedTuple):
     fits: bool | None
     gain: float
     peak_bytes: int
+
+
+def different(given: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """What keys say that some arguments do not."""
+    return {key: value for key, value in keys.items() if given.get(key) != value}
 
 
 def with_changes(subject: Subject, changes: dict[str, Any]) -> Subject:

@@ -10,7 +10,7 @@ from primus_lint.tune.agent.trials import Log, Trial
 from primus_lint.tune.explain import sensitivity
 from primus_lint.tune.rescore import Candidate
 from primus_lint.tune.search import Result, unrelated_errors
-from primus_lint.tune.what_if import with_changes
+from primus_lint.tune.what_if import different, with_changes
 
 if TYPE_CHECKING:
     from primus_lint.ledger.result import RankMemory
@@ -68,8 +68,8 @@ class Tools:
             return Trial(changes, {"rejected": f"it cannot be scored ({type(error).__name__})"})
 
     def _score(self, changes: dict[str, Any]) -> Trial:
-        different = {key: value for key, value in changes.items() if self.given.get(key) != value}
-        other = with_changes(self.subject, different)
+        changed = different(self.given, changes)
+        other = with_changes(self.subject, changed)
         errors = tuple(f for f in other.conditions if f.severity == "error")
         broken = [f for f in errors if f.code not in self.excused]
         if broken:
@@ -82,7 +82,7 @@ class Tools:
         projection = other.projection
         if projection is None:
             return Trial(changes, {"rejected": "it cannot be projected"})
-        candidate = Candidate(different, float(projection.iteration_s), ledger, projection, errors)
+        candidate = Candidate(changed, float(projection.iteration_s), ledger, projection, errors)
         outcome = figures(candidate)
         if self.result.best:
             gain = self.result.best[0].iteration_s / candidate.iteration_s - 1
