@@ -14,6 +14,7 @@ from primus_lint.ledger import graphs, transients, weight_copies
 from primus_lint.ledger.activations.attention import backend, deterministic
 from primus_lint.ledger.activations.experts import received, rows
 from primus_lint.ledger.activations.kind import recipe
+from primus_lint.ledger.activations.offload import emptied
 from primus_lint.ledger.activations.router import logit_bytes
 from primus_lint.ledger.architecture import architecture
 
@@ -185,9 +186,14 @@ def retained_dispatch_bytes(sizes: Sizes, layers: int) -> Any:
 
 
 def retained_input_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
-    """A pipeline chunk that receives its input keeps the last one, and its gradient, until the next arrives."""
-    receiving = sum(not chunk.embedding for chunk in chunks)
-    return receiving * 2 * transients.stage_input_bytes(sizes)
+    """A pipeline chunk that receives its input keeps the last one, and its gradient, until the next arrives; the input
+    is emptied where its first layer sends it to the host."""
+    received = transients.stage_input_bytes(sizes)
+    total: Any = 0
+    for chunk in chunks:
+        if not chunk.embedding:
+            total = total + 2 * received - emptied(sizes, chunk, received)
+    return total
 
 
 def dummy_gradient_bytes(sizes: Sizes, segments: list[list[Segment]]) -> Any:
