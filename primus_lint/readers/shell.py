@@ -70,9 +70,9 @@ def read_shell(
         line, column = source.position(stopped)
         message = "the script leaves here, before any training command" + _settings(shell)
         result.problems.append(LocatedProblem("no-training-command", message, source.path, None, line, column, True))
-    for index, (command, reads, around) in enumerate(training[:_MAX_COMMANDS]):
+    for index, (command, reads, around, lost) in enumerate(training[:_MAX_COMMANDS]):
         script, behind = _script(command)
-        words = command[behind:]
+        words = [*command[behind:], *lost]  # the recipe that was meant
         name = os.path.basename(script) if script else "flags"
         framework = "megatron_deepspeed" if any(field.text in _DEEPSPEED for field in words) else "megatron"
         section = Section(name if index == 0 else f"{name}#{index + 1}", framework, {}, node_path=())
@@ -101,11 +101,13 @@ def read_shell(
 
 
 class Training(NamedTuple):
-    """A training command: its words, the variables that were read for it, and the words that start its shell."""
+    """A training command: its words, the variables that were read for it, the words that start its shell, and the flags
+    on the lines below it, where a slip ended the command too early."""
 
     command: list[Field]
     reads: set[str]
     around: list[Field]
+    lost: list[Field]
 
 
 def follow(source: SourceText, env: Mapping[str, str]) -> tuple[Shell, int | None, list[Training]]:
@@ -122,10 +124,12 @@ def follow(source: SourceText, env: Mapping[str, str]) -> tuple[Shell, int | Non
     training: list[Training] = []
     for words, reads, around in zip(shell.commands, shell.command_reads, shell.command_starts, strict=True):
         command = _words(words)
-        if command and _trains(command) and _same(command) not in (_same(other) for other, _, _ in training):
-            training.append(Training(command, reads, around))
+        if training and _is_lost(words):
+            training[-1].lost.extend(command)
+        elif command and _trains(command) and _same(command) not in (_same(other.command) for other in training):
+            training.append(Training(command, reads, around, []))
     if not training:
-        training = [Training(command, set(), []) for command in [_from_variables(shell)] if _trains(command)]
+        training = [Training(command, set(), [], []) for command in [_from_variables(shell)] if _trains(command)]
     return shell, stopped, training
 
 
@@ -143,8 +147,8 @@ def _run(shell: Shell, program: Program) -> int | None:
     """Follow the script; where it leaves before its end, the place of the command that does."""
     try:
         shell.run(program)
-        if not shell.commands:
-            for written in shell.written:
+        if not any(_trains(_words(words)) for words in shell.commands):  # something unknown runs what it wrote
+            for written in list(shell.files_made.values()):
                 shell.child(partial(shell.script, written))
     except Leave as leave:
         return shell.here if leave.kind == "exit" else None
@@ -327,9 +331,13 @@ def _settings(shell: Shell) -> str:
     return f"; what steers it: {', '.join(given)}; give it with --env NAME=VALUE" if given else ""
 
 
+def _is_lost(command: list[Field]) -> bool:
+    """A line that begins with a flag: the command above ended before it."""
+    return bool(command) and command[0].text.startswith("--") and command[0].unknown is None
+
+
 def _lost(source: SourceText, shell: Shell, any_training: bool) -> Iterator[LocatedProblem]:
-    """Lines that begin with a flag: the command above ended before them."""
     for command in shell.commands if any_training else ():
-        if command and command[0].text.startswith("--") and command[0].unknown is None:
+        if _is_lost(command):
             message = f"{command[0].text} begins a command of its own: the command above ends before it (a backslash is missing, or a comment or a blank stands behind one)"
             yield _problem(source, "lost-flags", message, command[0], False)

@@ -12,15 +12,29 @@ from primus_lint.readers.shell_lexer import Heredoc
 from primus_lint.readers.shell_output import echo, printed
 from primus_lint.readers.shell_state import Leave
 from primus_lint.readers.shell_text import Segment, Text, Unit, field_of, plain, waits_for
+from primus_lint.readers.shell_tree import Taken
 
 if TYPE_CHECKING:
     from primus_lint.readers.shell_tree import Simple
 
 _MAX_COMMANDS = 10_000
 _DECLARE = ("export", "local", "declare", "readonly", "typeset")
-# Commands that normally succeed and set nothing that a recipe hangs on.
-_QUIET = frozenset(("cd", "pushd", "popd", "trap", "ulimit", "umask", "wait", "sleep", "mkdir", "module", "ml", "conda",
-                    "rm", "cp", "mv", "ln", "touch", "chmod", "alias", "shopt", "hash", "date", "kill", "disown"))  # fmt: skip
+# Commands that normally succeed and set nothing that a recipe hangs on; the first of them print nothing either.
+_SILENT = frozenset(("cd", "trap", "wait", "sleep", "mkdir", "rm", "cp", "mv", "ln", "touch", "chmod", "disown"))
+_QUIET = _SILENT | {
+    "pushd",
+    "popd",
+    "ulimit",
+    "umask",
+    "module",
+    "ml",
+    "conda",
+    "alias",
+    "shopt",
+    "hash",
+    "date",
+    "kill",
+}
 
 
 class Commands(Builtins):
@@ -30,6 +44,8 @@ class Commands(Builtins):
         if not item.words:
             for assign in item.assigns:
                 self.assign(assign)
+            if self.sink is not None and item.inputs and (given := self._input(item)) is not None:  # $(< FILE)
+                self.sink.append(given)
             return True
         if item.words[0].literal in ("[", "test"):
             return self._bracket(item)
@@ -68,6 +84,8 @@ class Commands(Builtins):
         for source in item.inputs:
             if isinstance(source, Heredoc):
                 given = self.body(item.unit, source)
+            elif isinstance(source, Taken):
+                given = self.file_text(self.word_text(source.file)) or given
             else:
                 given = (*self.word_text(source), Segment("\n", -1))
         return given
@@ -135,6 +153,15 @@ class Commands(Builtins):
         builtin = BUILTINS.get(name)
         if builtin is not None:
             return builtin(self, texts, given)
+        if name == "cat":
+            texts, given = self._read_files(texts, given)
+        if name == "tee" and given is not None:
+            for text in texts[1:]:
+                if plain(text)[:1] != "-":
+                    self.write_file(text, [given], plain(texts[1]) in ("-a", "--append"))
+            if self.sink is not None:
+                self.sink.append(given)
+            return True
         if name in ("echo", "printf") or (self.sink is not None and printed(texts, given) is not None):
             if self.sink is not None:
                 self._print(name, texts, given)
@@ -143,23 +170,28 @@ class Commands(Builtins):
             return False  # no such command
         if self.inner_script(name, texts, given, prefix):
             return None
-        if name in _QUIET and self.sink is None:
+        if name in ("mv", "cp", "rm"):
+            self.files_moved(name, [text for text in texts[1:] if plain(text)[:1] != "-"])
+        if name in _SILENT or (name in _QUIET and self.sink is None):
             return self._place(name, texts) if name == "cd" else True
-        if self.sink is not None and name in ("cd", "pwd"):
+        if self.sink is not None and name == "pwd":
             return self._place(name, texts)
         self._record(texts, places, prefix)
         if self.sink is not None:
-            if name == "tee" and given is not None:
-                self.sink.append(given)
-                return None
             every = [*texts, given or ()]
             why = next((segment.why for text in every for segment in text if segment.why is not None), None)
             shown = self.shown or name
             self.sink.append((Segment(shown, -1, None, why or shown),))
-        elif name == "cat" and given is not None:
-            self.written.append(given)
         self.why = self.why or (self.shown or name)
         return None
+
+    def _read_files(self, texts: list[Text], given: Text | None) -> tuple[list[Text], Text | None]:
+        """`cat FILE...` as `cat` of their text, where all are at hand."""
+        names = [text for text in texts[1:] if plain(text)[:1] != "-"]
+        found = [self.file_text(text) for text in names]
+        if not names or None in found:
+            return texts, given
+        return texts[:1], tuple(segment for text in found if text is not None for segment in text)
 
     def _place(self, name: str, texts: list[Text]) -> bool:
         """`cd` and `pwd`. Relative to the folder of this process: that of the path of the script, too."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from primus_lint.readers.shell_commands import Commands
 from primus_lint.readers.shell_compute import holds, matches
+from primus_lint.readers.shell_output import PRINTERS
 from primus_lint.readers.shell_state import Leave
 from primus_lint.readers.shell_syntax import parse_shell
 from primus_lint.readers.shell_text import HOLE, Segment, Text, Unit, plain, waits_for
@@ -28,6 +29,7 @@ from primus_lint.readers.shell_tree import (
     Simple,
     Test,
     While,
+    Written,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -85,6 +87,8 @@ class Shell(Commands):
         if isinstance(item, Function):
             self.functions[item.name] = item.body
             return True
+        if isinstance(item, Written):
+            return self._written(item)
         if isinstance(item, Group):
             if item.subshell:
                 return self.child(lambda: self.run(item.body))
@@ -260,7 +264,21 @@ class Shell(Commands):
             self._turn(body)
             step()
 
-    # pipelines, substitutions, scripts inside the script
+    # files, pipelines, substitutions, scripts inside the script
+
+    def _written(self, item: Written) -> bool | None:
+        """A command whose output goes to a file, which the script may read or run later."""
+        file = self.word_text(item.file)
+        if plain(file).startswith("/dev/") or not _prints(item.inner):
+            self.files_made.pop(self.file_key(file), None)
+            return self.execute(item.inner)
+        old, self.sink = self.sink, []
+        try:
+            status = self.execute(item.inner)
+            self.write_file(file, self.sink, item.append)
+        finally:
+            self.sink = old
+        return status
 
     def _pipe(self, item: Pipe) -> bool | None:
         given = self.given
@@ -299,3 +317,10 @@ class Shell(Commands):
     def script(self, text: Text) -> bool | None:
         """Run a text as a script (`eval`, `bash -c`, a here-document)."""
         return self.run(parse_shell(Unit(text)))
+
+
+def _prints(item: Statement) -> bool:
+    """Whether a command is one of those whose output is followed."""
+    if isinstance(item, Simple):
+        return bool(item.words) and (item.words[0].literal or "") in PRINTERS
+    return isinstance(item, (Group, For, If))

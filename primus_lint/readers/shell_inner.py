@@ -6,8 +6,9 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from primus_lint.readers.shell_files import Files
 from primus_lint.readers.shell_launcher import STARTERS
-from primus_lint.readers.shell_state import Leave, State
+from primus_lint.readers.shell_state import Leave
 from primus_lint.readers.shell_text import Segment, Text, Unit, field_of, joined, plain
 
 if TYPE_CHECKING:
@@ -16,15 +17,12 @@ if TYPE_CHECKING:
     from primus_lint.readers.shell_text import Field
     from primus_lint.readers.shell_tree import Statement
 
-_MAX_FILE = 1 << 20  # bytes of a sourced script
-_MAX_FILES = 20
-_LEVELS = 5  # folders from the script upwards
 _SHELLS = ("bash", "sh", "zsh", "dash")
 _SETS = ("-e", "--env", "-x")  # options of launchers that set a variable
 _SELECTORS = ("find", "xargs", "parallel")  # run a shell on each item, to print something
 
 
-class Inner(State):
+class Inner(Files):
     def __init__(self, env: Mapping[str, str], path: str = "") -> None:
         super().__init__(env, path)
         self.commands: list[list[Field]] = []
@@ -32,8 +30,6 @@ class Inner(State):
         self.command_starts: list[list[Field]] = []  # the words of `srun` or `mpirun` around the shell of a command
         self.starts: list[Field] = []
         self.context: set[str] = set()  # variables that led to the text that is being run
-        self.written: list[Text] = []  # here-documents that go to files
-        self.files: list[str] = []
         self.missing: list[str] = []
 
     def script(self, text: Text) -> bool | None:
@@ -54,22 +50,6 @@ class Inner(State):
             if leave.kind != "return":
                 raise
             return leave.status
-
-    def file_text(self, written: Text) -> Text | None:
-        """The text of a script that this one names: as written, beside it, or in a folder above it (from which the
-        script may be run, or which a part that is not known names); None when it is not there."""
-        name = plain(written)
-        if any(segment.why is not None for segment in written):
-            name = plain(written[-1:]) if written[-1].why is None else ""
-            name = name[1:] if name[:1] == "/" else ""
-        folder = os.path.dirname(os.path.abspath(self.path))
-        above = [os.path.join(folder, *[os.pardir] * level, name) for level in range(_LEVELS)]
-        for path in dict.fromkeys((name, *map(os.path.normpath, above))) if name else ():
-            if os.path.isfile(path) and os.path.getsize(path) < _MAX_FILE and len(self.files) < _MAX_FILES:
-                self.files.append(path)
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    return (Segment(file.read(), -1),)
-        return None
 
     def inner_script(self, name: str, texts: list[Text], given: Text | None, prefix: Sequence[str]) -> bool:
         """Run the script that a command is handed; False when there is none, or it is not at hand. `prefix` are the

@@ -97,9 +97,11 @@ class Lexer:
         self.depth = depth
         self.heredocs: list[Heredoc] = []
         self.comments: list[tuple[int, int]] = []
+        self.stream = ""  # the number before a redirection: the 2 of `2>`
 
     def token(self) -> Word | str | None:
         text = self.text
+        self.stream = ""
         while self.at < len(text):
             char = text[self.at]
             if char in _BLANK:
@@ -123,7 +125,7 @@ class Lexer:
             elif char in ";&|<>()":
                 return self._operator()
             elif char.isdigit() and (number := _FD.match(text, self.at)):
-                self.at = number.end()
+                self.at, self.stream = number.end(), number.group()
             else:
                 return self.word()
         return None
@@ -140,14 +142,16 @@ class Lexer:
         """Take the bodies of the here-documents of the line that ended."""
         for heredoc in self.heredocs:
             heredoc.start = heredoc.end = self.at
+            goes_on = False  # a backslash joins the line, and a mark on it is none
             while self.at < len(self.text):
                 end = self.text.find("\n", self.at)
                 end = len(self.text) if end < 0 else end
                 line = self.text[self.at : end].rstrip("\r")
                 heredoc.end = self.at
                 self.at = min(end + 1, len(self.text))
-                if (line.lstrip("\t") if heredoc.strip else line) == heredoc.mark:
+                if (line.lstrip("\t") if heredoc.strip else line) == heredoc.mark and not goes_on:
                     break
+                goes_on = heredoc.expands and (len(line) - len(line.rstrip("\\"))) % 2 == 1
                 heredoc.end = self.at
         self.heredocs = []
 

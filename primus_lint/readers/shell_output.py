@@ -208,3 +208,4 @@ _COMMANDS: dict[str, Callable[[list[Text], Text | None], Text | None]] = {
     "sed": _sed, "wc": _wc, "head": _head, "bc": _bc, "python": _python, "python3": _python, "awk": _awk,
     "xargs": lambda words, given: None if words or given is None else _made(" ".join(plain(given).split())),
 }  # fmt: skip
+PRINTERS = frozenset(_COMMANDS)

@@ -33,6 +33,7 @@ class State(Expander):
     def __init__(self, env: Mapping[str, str], path: str) -> None:
         super().__init__(env, path)
         self.functions: dict[str, Statement] = {}
+        self.files_made: dict[str, Text] = {}  # files that the script writes, with their texts
         self.exported: dict[str, Field] = {}
         self.inherited: set[str] = set()  # names in the environment that the script itself did not export
         self.export_all = False
@@ -165,8 +166,11 @@ class State(Expander):
         before = self._saved()
         printed = len(self.sink) if self.sink is not None else 0
         ends = []
+        files, made = self.files_made, []
         for action in (first, second):
             self._restore(_copied(before))
+            self.files_made = dict(files)
+            made.append(self.files_made)
             left: Leave | None = None
             try:
                 action()
@@ -178,6 +182,8 @@ class State(Expander):
             if self.sink is not None:
                 del self.sink[printed:]
             ends.append((left, self._saved(), out))
+        one, two = made
+        self.files_made = {key: text for key, text in one.items() if key in two and _same(text, two[key])}
         going_on = any(left is None for left, _, _ in ends)
         # A way that ends the script is its own guard; one that only ends a loop or a function joins the other again.
         alive = [end for end in ends if end[0] is None or (going_on and end[0].kind != "exit")]

@@ -22,8 +22,10 @@ from primus_lint.readers.shell_tree import (
     Program,
     Simple,
     Statement,
+    Taken,
     Test,
     While,
+    Written,
 )
 
 ASSIGN = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]\n]*)\])?(\+?)=", re.ASCII)
@@ -103,12 +105,17 @@ class _Parser:
                 found = self.compound(word, depth + 1)
             else:
                 return self.simple(depth)
-            while self.peek() in _REDIRECTS:
-                self.redirect([])
-            return found
+            return self.redirected(found)
         if token == "(":
             self.next()
         return self.simple(depth)
+
+    def redirected(self, inner: Statement) -> Statement:
+        """A compound command with the redirections behind it. Its input is not followed."""
+        files: list[tuple[Word, bool]] = []
+        while self.peek() in _REDIRECTS:
+            self.redirect([], files)
+        return _written(inner, files)
 
     def bracket(self, depth: int) -> Statement:
         """`( ... )` or `(( ... ))`."""
@@ -239,13 +246,14 @@ class _Parser:
         assigns: list[Assign] = []
         declared: list[Assign] = []
         words: list[Word] = []
-        inputs: list[Heredoc | Word] = []
+        inputs: list[Heredoc | Word | Taken] = []
+        files: list[tuple[Word, bool]] = []
         token = self.peek()
         start = token.start if isinstance(token, Word) else self.lexer.at
         while (token := self.peek()) is not None:
             if isinstance(token, str):
                 if token in _REDIRECTS:
-                    self.redirect(inputs)
+                    self.redirect(inputs, files)
                     continue
                 if token == "(" and len(words) == 1 and not assigns and words[0].literal:
                     self.next()
@@ -261,7 +269,8 @@ class _Parser:
                 (declared if declares else assigns).append(self.assign(token, match))
             else:
                 words.append(token)
-        return Simple(tuple(assigns), tuple(words), tuple(declared), tuple(inputs), self.unit, start)
+        found = Simple(tuple(assigns), tuple(words), tuple(declared), tuple(inputs), self.unit, start)
+        return _written(found, files)
 
     def assign(self, token: Word, match: re.Match[str]) -> Assign:
         name, index, append = match.group(1), match.group(2), bool(match.group(3))
@@ -274,8 +283,9 @@ class _Parser:
             return Assign(name, index, append, None, tuple(items))
         return Assign(name, index, append, behind(token, match.end()), None)
 
-    def redirect(self, inputs: list[Heredoc | Word]) -> None:
-        op = self.next()
+    def redirect(self, inputs: list[Heredoc | Word | Taken], files: list[tuple[Word, bool]]) -> None:
+        """One redirection: what the command reads goes to `inputs`, the files of its output to `files`."""
+        op, stream = self.next(), self.lexer.stream
         target = self.peek()
         if not isinstance(target, Word):
             return
@@ -285,7 +295,16 @@ class _Parser:
             inputs.append(heredoc)
         elif op == "<<<":
             inputs.append(target)
+        elif op == "<":
+            inputs.append(Taken(target))
+        elif op in (">", ">|", ">>") and stream in ("", "1"):
+            files.append((target, op == ">>"))
         self.next()
+
+
+def _written(inner: Statement, files: list[tuple[Word, bool]]) -> Statement:
+    """The last file gets the output."""
+    return Written(inner, *files[-1]) if files else inner
 
 
 def parse_shell(unit: Unit) -> Program:

@@ -21,13 +21,19 @@ class Assign(NamedTuple):
     items: tuple[Word, ...] | None
 
 
+class Taken(NamedTuple):
+    """`< FILE`"""
+
+    file: Word
+
+
 class Simple(NamedTuple):
-    """A command. `declared`: the assignments behind `export`, `local`, ...; `inputs`: here-documents and -strings."""
+    """A command. `declared`: the assignments behind `export`, `local`, ...; `inputs`: here-documents, -strings and files."""
 
     assigns: tuple[Assign, ...]
     words: tuple[Word, ...]
     declared: tuple[Assign, ...]
-    inputs: tuple[Heredoc | Word, ...]
+    inputs: tuple[Heredoc | Word | Taken, ...]
     unit: Unit
     start: int
 
@@ -104,13 +110,21 @@ class Group(NamedTuple):
     subshell: bool
 
 
+class Written(NamedTuple):
+    """`inner > FILE`, `inner >> FILE`"""
+
+    inner: Statement
+    file: Word
+    append: bool
+
+
 class Function(NamedTuple):
     name: str
     body: Statement
 
 
 Statement = (
-    Simple | Test | Arithmetic | Pipe | Both | Negate | If | Case | For | CountingFor | While | Group | Function
+    Simple | Test | Arithmetic | Pipe | Both | Negate | If | Case | For | CountingFor | While | Group | Written | Function
 )  # fmt: skip
 Program = tuple[Statement, ...]
 
@@ -131,7 +145,7 @@ def assigned(statements: Iterable[Statement]) -> Iterator[str]:
             yield from assigned((item.left, item.right))
         elif isinstance(item, Pipe):
             yield from assigned(item.parts)
-        elif isinstance(item, Negate):
+        elif isinstance(item, (Negate, Written)):
             yield from assigned((item.inner,))
         elif isinstance(item, Function):
             yield from assigned((item.body,))

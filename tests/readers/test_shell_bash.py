@@ -38,7 +38,7 @@ def reader(path: Path, env: dict[str, str], arguments: list[str]) -> list[list[s
     given = {**env, **{str(index): word for index, word in enumerate(arguments, 1)}}
     _, _, training = follow(SourceText.from_path(str(path)), given)
     calls = []
-    for command, _, _ in training:
+    for command, *_ in training:
         fields = [field for field in command if not field.unset]  # a shell puts nothing there
         assert all(field.unknown is None for field in fields)
         words = [field.text for field in fields]
@@ -157,6 +157,31 @@ CASES: dict[str, tuple[str, dict[str, str], list[str]]] = {
     "set -a": (f"set -a\nA=1\nset +a\nB=2\nbash -c 'torchrun x.py {CORE} --seed ${{A:-8}}${{B:-9}}'\n", {}, []),
     "a here-document as script": (
         f"TP=2\nexport MBS=3\nbash <<EOF\ntorchrun x.py {CORE} --tensor-model-parallel-size $TP --micro-batch-size \\$MBS\nEOF\n", {}, [],
+    ),
+    "flags in a file that the script writes": (
+        f"TP=2\ncat <<EOF > args.txt\n{CORE}\n--tensor-model-parallel-size $TP\nEOF\necho '--bf16' >> args.txt\n"
+        "echo --fp16 2> args.txt.err\ntorchrun x.py $(cat args.txt)\nA=($(<./args.txt)); torchrun y.py ${A[@]}\n", {}, [],
+    ),
+    "a script that the script writes, renames and runs": (
+        f"N=3\nmkdir -p out\n{{ mkdir -p out; echo '#!/bin/bash'; echo \"torchrun x.py {CORE} --seed $N \\$1\"; }} > tmp.sh\n"
+        "mv tmp.sh out/job.sh\ncp -f out/job.sh out/other.sh\nbash out/other.sh --bf16\nbash tmp.sh --fp16\n", {}, [],
+    ),
+    "a here-document through tee, read back": (
+        f"cat <<'EOF' | tee run.inc >/dev/null\nOPT='{CORE}'\nSEED=4\nEOF\nSEED=5\n. ./run.inc\ntorchrun x.py $OPT --seed $SEED\n", {}, [],
+    ),
+    "files with names of their own": (
+        f"a=$(mktemp); b=$(mktemp)\necho 'torchrun x.py {CORE} --seed 1' > $a\necho 'torchrun x.py {CORE} --seed 2' >$b\n"
+        "bash $b; bash $a; printf '%s\\n' --bf16 > $$.t\n"
+        f"torchrun y.py {CORE} `cat $$.t`; rm $$.t $a $b\n", {}, [],
+    ),
+    "mapfile from a file": (
+        f"printf '%s\\n' {CORE} > args\nmapfile -t A < args\ntorchrun x.py \"${{A[@]}}\"\n", {}, [],
+    ),
+    "comments between continued lines": (
+        f"torchrun x.py {CORE} \\\n  `# a word on it` --bf16 \\\n  $(: another) --seed 3 \\\n\n--fp16\n", {}, [],
+    ),
+    "a here-document behind flags": (
+        f"torchrun x.py {CORE} <<EOF --bf16 \\\n  --seed 3\n--fp16 \\\nEOF\ntorchrun y.py {CORE} <<-'E' >log 2>&1\n\t$X\n\tE\n", {}, [],
     ),
     "a here-document read into a variable": (
         f"read -r -d '' CMD <<- EOM\n\ttorchrun x.py {CORE}\n\t\t--bf16\nEOM\nsrun $CMD\n", {}, [],
