@@ -203,7 +203,7 @@ class _Parts:
         activations = found.activations
         self.activation_items(memory, chunks, kept, found, weighed.pending)
         weights = (stage.dense.real + stage.expert.real) * sizes.e
-        retained = peak.retained_bytes(sizes, chunks)
+        retained = peak.retained_bytes(sizes, chunks, self.activations)
         moving = peak.moving_bytes(sizes, chunks) - retained
         # a first backward makes its gradients while it frees the activations: both are never there at once
         absent = where(sizes.m == 1, minimum(coming, activations), 0)

@@ -66,11 +66,11 @@ def weights(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations, s
     return Weights(alive, pending, forward, backward)
 
 
-def retained_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
+def retained_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations) -> Any:
     """What stays between steps (inputs, dispatch) and is of micro-batches in flight at the peak, counted with them there."""
     retained = persistent.retained_input_bytes(sizes, chunks)
-    if sizes.run.recompute.granularity != "full":
-        retained = retained + persistent.retained_dispatch_bytes(sizes, persistent.moe_layers(sizes, chunks))
+    for chunk in chunks:
+        retained = retained + activations.also_held_bytes(chunk)
     return retained
 
 

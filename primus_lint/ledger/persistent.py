@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.formula import ceil_div, is_scalar, maximum, round_up, where
 from primus_lint.ledger import graphs, transients, weight_copies
 from primus_lint.ledger.activations.attention import backend, deterministic
-from primus_lint.ledger.activations.experts import received, rows
+from primus_lint.ledger.activations.experts import holds_metadata, received, rows
 from primus_lint.ledger.activations.kind import recipe
 from primus_lint.ledger.activations.offload import emptied
-from primus_lint.ledger.activations.router import logit_bytes
+from primus_lint.ledger.activations.router import logit_bytes, of_2026
 from primus_lint.ledger.architecture import architecture
 
 if TYPE_CHECKING:
@@ -161,11 +161,10 @@ def global_buffer_bytes(sizes: Sizes, moe: bool, loss: bool) -> Any:
 
 
 def retained_dispatch_bytes(sizes: Sizes, layers: int) -> Any:
-    """What the token dispatchers keep of the last micro-batch as attributes, for every MoE layer: routing map,
-    probabilities, row mapping. Primus-Turbo's keeps nothing past the combination."""
-    run = sizes.run
-    moe = run.model.moe
-    if moe is None or not layers or run.kernels.turbo_deepep:
+    """What the token dispatchers hold of the last micro-batch as attributes, for every MoE layer: routing map,
+    probabilities, row mapping. DeepEP's releases what it received since Megatron-Core 0.19."""
+    moe = sizes.run.model.moe
+    if moe is None or not layers or not holds_metadata(sizes):
         return 0
     T, E, K, local = sizes.T, sizes.E, sizes.K, sizes.local_experts
     probs = logit_bytes(sizes, moe)
@@ -178,7 +177,9 @@ def retained_dispatch_bytes(sizes: Sizes, layers: int) -> Any:
         parts = [T * E, T * E * probs, mapping]
     else:
         tokens = received(sizes)
-        parts = [T * K * 4, T * K * 8, tokens * K * 8, tokens * local * 5, 4 * tokens * (2 * local + 1)]
+        parts = [T * K * 4, T * K * 8, tokens * local, 4 * tokens * (2 * local + 1)]
+        if not of_2026(sizes):
+            parts += [tokens * K * 8, tokens * local * 4]
     total: Any = 0
     for part in parts:
         total = total + round_up(part, BLOCK)

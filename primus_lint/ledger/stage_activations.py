@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.formula import ceil_div, maximum, minimum, where
 from primus_lint.ledger import graphs, head, params
+from primus_lint.ledger.activations.experts import also_held_bytes
 from primus_lint.ledger.activations.kind import Kind, kind_of, mtp_kind
 from primus_lint.ledger.activations.layer import checkpoint_bytes, kept
 from primus_lint.ledger.activations.offload import layers_on_device, offload
@@ -44,6 +45,7 @@ class Activations:
         self._offloaded: dict[Kind, Any] = {}
         self._pooled: dict[Kind, Any] = {}
         self._experts: dict[Kind, Any] = {}
+        self._also_held: dict[Kind, Any] = {}
 
     def layer(self, kind: Kind) -> Any:
         """Bytes kept by one layer of a kind that is not fully recomputed."""
@@ -69,13 +71,31 @@ class Activations:
         self._mlps[kind] = total(
             {name: value for name, value in stay.items() if not name.startswith(("attention.", "latent."))}
         )
-        self._recomputed[kind] = maximum(total(everything) - total(selected), 0) + layers_on_device(self.sizes) * total(
-            leave
-        )
+        self._also_held[kind] = also_held_bytes(self.sizes, stay)
+        back = total(everything) - total(selected) - also_held_bytes(self.sizes, everything) + self._also_held[kind]
+        self._recomputed[kind] = maximum(back, 0) + layers_on_device(self.sizes) * total(leave)
 
     def expert_bytes(self, chunk: Chunk) -> tuple[Any, Any]:
         """Of tensors with a row per token of a routed expert: the bytes that one micro-batch keeps, and those of the
         layers that full recomputation brings back at a time."""
+        layers, at_once = self._kept_whole(chunk)
+        kept_bytes: Any = 0
+        heaviest: Any = 0
+        for kind, whole in layers:
+            kept_bytes = kept_bytes + whole * self._experts[kind]
+            heaviest = maximum(heaviest, self._experts[kind])
+        return kept_bytes, at_once * heaviest
+
+    def also_held_bytes(self, chunk: Chunk) -> Any:
+        """Of what one micro-batch keeps, the bytes that the token dispatchers hold between steps as well."""
+        out: Any = 0
+        for kind, whole in self._kept_whole(chunk)[0]:
+            out = out + whole * self._also_held[kind]
+        return out
+
+    def _kept_whole(self, chunk: Chunk) -> tuple[list[tuple[Kind, Any]], Any]:
+        """The MoE layers of a chunk, MTP depths included, with 1 where full recomputation leaves all tensors and 0 where it
+        drops them; and how many layers it brings back at a time."""
         kinds = [kind_of(self.sizes.run, layer) for layer in chunk.layers]
         saved: list[Any] = [1] * len(kinds)
         at_once: Any = 0
@@ -83,14 +103,9 @@ class Activations:
             _, saved, at_once = self._full(chunk, kinds)
         kinds += [mtp_kind(self.sizes)] * len(chunk.mtp)
         saved = saved + [0 if self._mtp_checkpointed(depth) else 1 for depth in chunk.mtp]
-        kept_bytes: Any = 0
-        heaviest: Any = 0
-        for kind, whole in zip(kinds, saved, strict=True):
-            if kind.moe:
-                self.layer(kind)
-                kept_bytes = kept_bytes + whole * self._experts[kind]
-                heaviest = maximum(heaviest, self._experts[kind])
-        return kept_bytes, at_once * heaviest
+        for kind in dict.fromkeys(kinds):
+            self.layer(kind)
+        return [(kind, whole) for kind, whole in zip(kinds, saved, strict=True) if kind.moe], at_once
 
     def pool_bytes(self, chunk: Chunk) -> Any:
         """Bytes that one micro-batch keeps in the memory pool of CUDA graphs instead of allocating them."""
@@ -141,7 +156,7 @@ class Activations:
         if run.recompute.granularity == "full" and kinds:
             inputs, saved, at_once = self._full(chunk, kinds)
             for kind in dict.fromkeys(kinds):
-                working = maximum(working, at_once * self.layer(kind))
+                working = maximum(working, at_once * (self.layer(kind) - self._also_held[kind]))
             parts["recompute inputs"] = (inputs * self.checkpoint, "the input of each recomputed unit")
         for kind in dict.fromkeys(kinds):
             count: Any = 0

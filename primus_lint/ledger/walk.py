@@ -114,7 +114,7 @@ def _iteration(run: Run, sizes: Sizes, rank: RankMemory, stage: states.Stage, ba
     kept = [activations.chunk(chunk) for chunk in chunks]
     weights = peak.beside_pool(sizes, chunks, activations, peak.weights(sizes, chunks, activations, stage))
     absent = rank.items.get("gradients not made yet")
-    base += peak.moving_bytes(sizes, chunks) - peak.retained_bytes(sizes, chunks)
+    base += peak.moving_bytes(sizes, chunks) - peak.retained_bytes(sizes, chunks, activations)
     base += 0 if absent is None else absent.bytes
     name = "iteration 1" if phase == FIRST else "iteration 2"
     events = events_of(run, rank.pp_rank)

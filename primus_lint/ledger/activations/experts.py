@@ -11,7 +11,7 @@ from primus_lint.formula import as_int, ceil_div, minimum, round_up, where
 from primus_lint.ledger.activations.kind import recipe
 from primus_lint.ledger.activations.quantize import BLOCK, MX_BLOCK, quantized
 from primus_lint.ledger.activations.router import capacity_rows, logit_bytes, of_2026
-from primus_lint.ledger.primus import variable
+from primus_lint.ledger.primus import mega_moe, variable
 
 if TYPE_CHECKING:
     from primus_lint.ledger.activations.kind import Kind
@@ -68,6 +68,26 @@ def dispatch(sizes: Sizes) -> Tensors:
         "dispatch.mask": T * E * seen,
         "dispatch.index": T * K * seen * 8,
     }
+
+
+def also_held_bytes(sizes: Sizes, tensors: Tensors) -> Any:
+    """Of a layer's kept tensors, what its token dispatcher holds as attributes as well: the row mapping, the gathered
+    probabilities of the local experts (all-gather), the top-k indices (DeepEP), the map of the fused router (all-to-all)."""
+    moe = sizes.run.model.moe
+    if moe is None or not holds_metadata(sizes):
+        return 0
+    names = {"allgather": ("experts.probs",), "flex": ("dispatch.topk_index",)}.get(moe.dispatcher, ())
+    out: Any = 0
+    for name in ("dispatch.index", "dispatch.row_map", *names):
+        out = out + tensors.get(name, 0)
+    if moe.dispatcher == "alltoall" and "router.map" in tensors:
+        out = out + sizes.T * sizes.E
+    return out
+
+
+def holds_metadata(sizes: Sizes) -> bool:
+    """Whether the dispatchers keep anything past the combination: Primus-Turbo's do not, MegaMoE has none."""
+    return not (sizes.run.kernels.turbo_deepep or mega_moe(sizes.run))
 
 
 def _deepep(sizes: Sizes) -> Tensors:
