@@ -70,7 +70,8 @@ def run() -> None:
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 3000))
     if words and words[0] == "check":
         words = words[1:]
-    if (not words or words[0] not in COMMANDS) and "_PRIMUS_LINT_COMPLETE" not in os.environ:
+    known = not words or words[0][:1] == "-" or os.path.lexists(words[0])  # else click looks for a slip
+    if known and (not words or words[0] not in COMMANDS) and "_PRIMUS_LINT_COMPLETE" not in os.environ:
         parsed = plain(words)
         if parsed is not None:
             from primus_lint.cli.common import UsageError

@@ -102,6 +102,8 @@ class _Check:
             texts = self.texts(key, value)
             if texts is not None:
                 setattr(settings, name, texts)
+            if key == "rule-paths":
+                self.folders(texts or ())
         elif key in _CHOICES:
             if value in _CHOICES[key]:
                 setattr(settings, name, value)
@@ -129,6 +131,11 @@ class _Check:
             self.targets(value)
         else:
             self.unknown(key, KEYS, "setting")
+
+    def folders(self, paths: tuple[str, ...]) -> None:
+        for path in paths:
+            if not os.path.isdir(os.path.join(self.settings.root, path)):
+                self.problem(path, "settings-rule-paths", f"rule-paths: there is no folder {path}", fatal=True)
 
     def required(self, wanted: str) -> None:
         from primus_lint import __version__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -171,7 +172,20 @@ def file_source(path: str) -> SourceText:
     try:
         return SourceText.from_path(path)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
+        raise UsageError(unreadable(path, error)) from None
+
+
+def unreadable(path: str, error: OSError) -> str:
+    """Why a file cannot be read, with the name of a file that may have been meant."""
+    from difflib import get_close_matches
+
+    folder, name = os.path.split(path)
+    try:
+        near = get_close_matches(name, os.listdir(folder or "."), 1, 0.75) if error.errno == errno.ENOENT else []
+    except OSError:
+        near = []
+    meant = f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
+    return f"{path}: {error.strerror or error}{meant}"
 
 
 def check_file(path: str, values: dict[str, Any]) -> Checked:
@@ -218,11 +232,9 @@ def settings_for(path: str, config: str | None, isolated: bool, overrides: dict[
 def settings_problems(settings: Settings, shown: set[str]) -> bool:
     """Say once a run what is wrong with a settings file; whether it can be used at all. Its own rules come into force."""
     from primus_lint.rules.catalogue import use_rule_paths
+    from primus_lint.rules.select import pattern_problems
 
     folders = settings.rule_folders()
-    missing = [folder for folder in folders if not os.path.isdir(folder)]
-    if missing:
-        raise UsageError(f"{settings.path}: rule-paths names no folder: {', '.join(missing)}")
     try:
         use_rule_paths(folders)
     except ValueError as error:  # RuleError: a malformed rule
@@ -235,40 +247,22 @@ def settings_problems(settings: Settings, shown: set[str]) -> bool:
             if line not in shown:
                 say(f"primus-lint: warning: {line}")
                 shown.add(line)
-    good = _patterns_known(settings, shown)
-    if settings.path is None or settings.path in shown:
-        return good
-    shown.add(settings.path)
-    for problem in settings.problems:
-        say(settings_line(problem))
+    good = True
+    known = settings.path is None or settings.path in shown
+    for problem in [*([] if known else settings.problems), *pattern_problems(settings)]:
         good &= not problem.fatal
+        line = settings_line(problem)
+        if line not in shown:
+            say(line)
+            shown.add(line)
+    shown.add(settings.path or "")
     return good
 
 
 def settings_line(problem: LocatedProblem) -> str:
     """What is wrong with a settings file, in one line."""
-    where = f"{problem.path}:{problem.line}:{problem.column}"
+    where = f"{problem.path}:{problem.line}:{problem.column}" if problem.line else "primus-lint"
     return f"{where}: {'error' if problem.fatal else 'warning'}[{problem.code}] {problem.message}"
-
-
-def _patterns_known(settings: Settings, shown: set[str]) -> bool:
-    """Say once a run which patterns select no rule. One in `select` would switch off what was meant: not good."""
-    from primus_lint.rules.select import renamed_patterns, unknown_patterns
-
-    good = True
-    for key, pattern, name in renamed_patterns(settings):
-        line = f"primus-lint: {key}: {pattern} is called {name} now"
-        if line not in shown:
-            say(line)
-            shown.add(line)
-    for key, pattern, near in unknown_patterns(settings):
-        line = f"primus-lint: {key}: no rule has the name, code or prefix {pattern!r}"
-        line += f"; did you mean {near}?" if near else "; `primus-lint rules` lists them"
-        if line not in shown:
-            say(line)
-            shown.add(line)
-        good &= key not in ("select", "extend-select")
-    return good
 
 
 def use_color(out: Any) -> bool:

@@ -66,7 +66,7 @@ def _rule_or_key(what: str) -> int:
     key = _key_of(what)
     if _key(key):
         return 0
-    if os.path.lexists(what):
+    if os.path.lexists(what) or what.endswith(common.SUFFIXES):
         common.file_source(what)  # says why it cannot be read
     from difflib import get_close_matches
 

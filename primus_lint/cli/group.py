@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ class LazyGroup(click.Group):
         if not args and ctx.resilient_parsing:  # the shell completes the first word
             return super().parse_args(ctx, args)
         if not args or (args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version")):
+            if not ctx.resilient_parsing:
+                _refuse_slip(args[0] if args else "-")
             args = ["check", *args]
         return super().parse_args(ctx, spelled_out(args) if args[0] == "check" else args)
 
@@ -67,6 +70,16 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_text) for name, (_, help_text) in COMMANDS.items()])
+
+
+def _refuse_slip(word: str) -> None:
+    """A usage error where the first word is no file, but nearly a command."""
+    if word[:1] == "-" or os.path.lexists(word):
+        return
+    from difflib import get_close_matches
+
+    if near := get_close_matches(word, COMMANDS, 1, 0.7):
+        raise click.UsageError(f"{word} is no command, file or folder; did you mean {near[0]}?")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

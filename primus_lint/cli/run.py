@@ -124,7 +124,7 @@ def check_all(files: tuple[str, ...], options: Options, values: dict[str, Any]) 
         try:
             source = common.read_source(path, values.get("stdin_filename"))
         except OSError as error:
-            say(f"primus-lint: {path}: {error.strerror or error}")
+            say(f"primus-lint: {common.unreadable(path, error)}")
             could_not = True
             continue
         settings = common.settings_for(source.path, values.get("config"), bool(values.get("isolated")), overrides)

@@ -36,7 +36,7 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
         try:
             source = common.read_source(path, values.get("stdin_filename"))
         except OSError as error:
-            say(f"primus-lint: {path}: {error.strerror or error}")
+            say(f"primus-lint: {common.unreadable(path, error)}")
             could_not = True
             continue
         settings = common.settings_for(source.path, values.get("config"), bool(values.get("isolated")), overrides)

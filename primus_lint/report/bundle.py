@@ -90,6 +90,8 @@ class Report:
 
     def total(self) -> str:
         """The run in one line: findings, causes when they are fewer, files, fixes, suppressions."""
+        if not self.checked:
+            return "nothing was checked"
         counts, shown = self.counts(), self.shown()
         files = _count(len(self.checked), "file")
         line = f"{_count(counts['error'], 'error')}, {_count(counts['warning'], 'warning')} in {files}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from primus_lint.readers.document import LocatedProblem
 from primus_lint.rules import catalogue
 
 if TYPE_CHECKING:
@@ -76,43 +77,54 @@ def in_profile(code: str, profile: str) -> bool:
     return PROFILES.index(own) <= PROFILES.index(profile)
 
 
-def unknown_patterns(settings: Settings) -> list[tuple[str, str, str]]:
-    """(setting, pattern, the nearest name or "") for every pattern of the settings that selects no rule there is."""
-    given = _all_patterns(settings)
-    known = catalogue.patterns() if given else frozenset()
-    out = []
-    for key, pattern in given:
-        if pattern in known:
-            continue
-        from difflib import get_close_matches
-
-        rules = catalogue.by_code().values()
-        near = get_close_matches(pattern, [rule.name for rule in rules] + [rule.code for rule in rules], 1, 0.6)
-        out.append((key.replace("_", "-"), pattern, near[0] if near else ""))
-    return out
-
-
-def renamed_patterns(settings: Settings) -> list[tuple[str, str, str]]:
-    """(setting, former name or code, the rule's name now) for every pattern of the settings that is out of date."""
+def pattern_problems(settings: Settings) -> list[LocatedProblem]:
+    """Patterns of the settings that select no rule, or have a rule's former name, at their place in the file; those of
+    the command line have no line. One in `select` would switch off what was meant: fatal."""
     given = _all_patterns(settings)
     if not given:
         return []
-    former, rules = catalogue.former(), catalogue.by_code()
-    return [
-        (key.replace("_", "-"), pattern, rules[former[pattern]].name) for key, pattern in given if pattern in former
-    ]
+    known, former, rules = catalogue.patterns(), catalogue.former(), catalogue.by_code()
+    out = []
+    for layer, key, pattern in given:
+        if pattern in former:
+            message = f"{pattern} is called {rules[former[pattern]].name} now"
+        elif pattern not in known:
+            from difflib import get_close_matches
+
+            names = [rule.name for rule in rules.values()]
+            near = get_close_matches(pattern, [*names, *rules], 1, 0.6)
+            hint = f"did you mean {near[0]}?" if near else "`primus-lint rules` lists them"
+            message = f"no rule has the name, code or prefix {pattern!r}; {hint}"
+        else:
+            continue
+        fatal = pattern not in former and key in ("select", "extend-select")
+        out.append(_problem(layer, key, pattern, f"{key}: {message}", fatal))
+    return out
 
 
-def _all_patterns(settings: Settings) -> list[tuple[str, str]]:
-    """(setting, pattern) for everything that names rules, in all layers."""
+def _problem(layer: Settings, key: str, pattern: str, message: str, fatal: bool) -> LocatedProblem:
+    from primus_lint.settings_check import place_of
+
+    span, line, column = None, 0, 0
+    if layer.path is not None:
+        with open(str(layer.path), encoding="utf-8", errors="replace") as file:
+            span, line, column = place_of(pattern, file.read())
+    path = str(layer.path)
+    if span is None:
+        path, line, column = "<command line>", 0, 0
+    return LocatedProblem("settings-pattern", message, path, span, line, column, fatal, (key,))
+
+
+def _all_patterns(settings: Settings) -> list[tuple[Settings, str, str]]:
+    """(layer, setting, pattern) for everything that names rules, in all layers."""
     given = [
-        (key, name)
+        (layer, key.replace("_", "-"), name)
         for layer in settings.layers
         for key in ("select", "extend_select", "ignore")
         for name in getattr(layer, key)
     ]
-    given += [("severity", name) for layer in settings.layers for name, _ in layer.severity]
-    given += [("per-file-ignores", name) for _, _, names in settings.all_ignores() for name in names]
+    given += [(layer, "severity", name) for layer in settings.layers for name, _ in layer.severity]
+    given += [(layer, "per-file-ignores", name) for layer, _, names in settings.all_ignores() for name in names]
     return given
 
 

@@ -18,6 +18,7 @@ from pygls.lsp.server import LanguageServer
 from primus_lint import __version__
 from primus_lint.cli.common import UsageError, make_options
 from primus_lint.rules.catalogue import use_rule_paths
+from primus_lint.rules.select import pattern_problems
 from primus_lint.server import actions, completion, diagnostics, edits, hover
 from primus_lint.server.analysis import Analysis, analyse
 from primus_lint.settings import FILE_NAMES, forget_settings, load_settings, read_settings
@@ -25,6 +26,7 @@ from primus_lint.source.text import SourceText
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Options
+    from primus_lint.settings import Settings
 
 WAIT_S = 0.15  # how long typing must pause before the text is checked again
 CLIENT_KEYS = ("gpu", "nodes", "world_size", "gpus_per_node", "env", "set", "model", "framework_version", "primus_root")
@@ -74,16 +76,20 @@ class Server(LanguageServer):
         known = self.analyses.get(uri)
         if known is not None and known[0] == document.version and document.version is not None:
             return known[1]
-        try:
-            use_rule_paths(load_settings(document.path).rule_folders())
-        except ValueError as error:  # RuleError: a malformed rule of one's own
-            use_rule_paths(())
-            self.say(str(error), types.MessageType.Error)
+        self.take_rules(load_settings(document.path))
         encoding = str(getattr(self.workspace.position_encoding, "value", self.workspace.position_encoding))
         found = analyse(uri, document.path, document.source, self.options, encoding)
         found.compare(self.open_source)
         self.analyses[uri] = (document.version, found)
         return found
+
+    def take_rules(self, settings: Settings) -> None:
+        """Let the rules of one's own that the settings name come into force."""
+        try:
+            use_rule_paths(settings.rule_folders())
+        except ValueError as error:  # RuleError: a malformed rule
+            use_rule_paths(())
+            self.say(str(error), types.MessageType.Error)
 
     def open_source(self, path: str) -> SourceText:
         """A file as the editor has it, else from disk. Raises OSError."""
@@ -108,7 +114,10 @@ class Server(LanguageServer):
     def publish_settings(self, path: str) -> None:
         """Show what is wrong with a settings file on disk, and with those that it extends."""
         settings = read_settings(path)
-        problems = [] if settings is None else settings.problems
+        problems = []
+        if settings is not None:
+            self.take_rules(settings)
+            problems = [*settings.problems, *pattern_problems(settings)]
         files = [] if settings is None else [str(layer.path) for layer in settings.layers]
         for file in dict.fromkeys([path, *files, *(problem.path for problem in problems)]):
             uri = uris.from_fs_path(os.path.abspath(file))

@@ -282,6 +282,8 @@ def test_own_rules_hold_beside_the_shipped_ones(repo: Path, lint: Any) -> None:
 
 def test_a_selection_that_names_no_rule_is_not_taken_for_clean(repo: Path, lint: Any) -> None:
     """`--select` with a typo would show nothing and pass; a typo in `ignore` only shows more than was meant."""
+    from primus_lint.settings import forget_settings
+
     result = lint("--select", "hbm-overflo", OOM)
     assert result.exit_code == 2
     assert "did you mean hbm-overflow?" in result.output
@@ -290,6 +292,9 @@ def test_a_selection_that_names_no_rule_is_not_taken_for_clean(repo: Path, lint:
     assert "ignore: no rule has the name, code or prefix 'NOPE'" in result.output
     for known in ("M", "M1", "M101", "hbm-overflow", "ALL"):
         assert "no rule has" not in lint("--select", known, OOM).output
+    (repo / "primus-lint.toml").write_text('ignore = [\n  "NOPE",\n]\n')
+    forget_settings()
+    assert "primus-lint.toml:2:4: warning[settings-pattern] ignore: no rule" in lint(CLEAN).output
 
 
 def test_a_folder_without_any_candidate_is_said(repo: Path, lint: Any) -> None:

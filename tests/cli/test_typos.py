@@ -274,3 +274,17 @@ def test_values_that_nothing_can_be_computed_with_are_no_crash(repo: Path, lint:
     assert any(key in finding["message"] for finding in data["findings"]) or key == "lr_warmup_fraction"
     if key != "lr_warmup_fraction":
         assert key in data["files"][0]["abstained"]["memory"][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("chek", CLEAN), "did you mean check?"),
+        (("explian", CLEAN, "--memory"), "did you mean explain?"),
+        (("configs/clean-llama3.1_8b.yaml",), f"did you mean {CLEAN}?"),
+        (("fix", "configs/clean-lama3.1_8B.yaml"), f"did you mean {CLEAN}?"),
+    ],
+)
+def test_a_misspelt_command_or_file(repo: Path, lint: Any, words: tuple[str, ...], said: str) -> None:
+    result = lint(*words)
+    assert result.exit_code == 2 and said in result.output

@@ -41,13 +41,19 @@ RANK = {
     "peak_allocated_low_bytes", "peak_allocated_high_bytes", "peak_reserved_low_bytes", "peak_reserved_high_bytes",
 }  # fmt: skip
 TIME = {
-    "iteration_s", "low_s", "high_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "mfu", "bubble_fraction",
+    "fits", "iteration_s", "low_s", "high_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "mfu", "bubble_fraction",
     "breakdown_s", "source", "tiers", "notes",
 }  # fmt: skip
 
 
 def problems(data: Any) -> list[str]:
     return [f"{error.json_path}: {error.message}" for error in VALIDATOR.iter_errors(data)]
+
+
+def test_a_time_that_no_run_can_take_is_marked(repo: Path, report: Any) -> None:
+    [no_room, room] = report("--gpu", "mi300x", "--nodes", "1", OOM, CLEAN)["files"]
+    assert no_room["memory"]["fits"] is False and no_room["time"]["fits"] is False
+    assert room["memory"]["fits"] is True and room["time"]["fits"] is True
 
 
 def test_the_schema_is_one() -> None:
