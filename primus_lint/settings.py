@@ -203,12 +203,16 @@ def read_settings(path: str, extending: tuple[str, ...] = ()) -> Settings | None
     """The settings in a file, over those that it extends; None when there is no such file, or a pyproject.toml says
     nothing about primus-lint. `extending` are the files that led here by `extend`."""
     try:
-        if not os.path.isfile(path):
+        if not os.path.isfile(path) and not os.path.islink(path):
             return None
         with open(path, "rb") as file:
             data = file.read()
-    except OSError:
-        return None
+    except OSError as error:
+        target = f" (a link to {os.readlink(path)})" if os.path.islink(path) else ""
+        settings = Settings(path)
+        message = f"cannot be read: {error.strerror or error}{target}"
+        settings.problems.append(LocatedProblem("settings-unreadable", message, path, None, 1, 1, True))
+        return settings
     project = os.path.basename(path) == "pyproject.toml"
     if project and b"primus-lint" not in data:
         return None

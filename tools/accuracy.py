@@ -26,7 +26,14 @@ KINDS = {"time": "speed_bias", "goldens": "accounted", "oracle": "bytes_compared
 
 
 def main(arguments: list[str]) -> int:
-    given = {kind(figures): figures for figures in map(read, arguments)}
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return 0
+    try:
+        given = {kind(figures): figures for figures in map(read, arguments)}
+    except (OSError, ValueError) as error:
+        given = {}
+        print(f"tools.accuracy: {error}", file=sys.stderr)
     if not given or None in given:
         print(__doc__, file=sys.stderr)
         return 2

@@ -165,6 +165,15 @@ def _no_file(path: str) -> str:
     return f"a link to {target}, which leads to no file" if target else "it is gone"
 
 
+def replace_file(path: str, data: bytes, expected: bytes) -> None:
+    """Put a new text in the place of a file's; what its other hard links keep is said. Raises OSError."""
+    from primus_lint.source.edits import write_atomic
+
+    if others := write_atomic(path, data, expected=expected):
+        links = "another hard link" if others == 1 else f"{others} other hard links"
+        say(f"primus-lint: warning: {path} has {links}, which still lead to the former text")
+
+
 def file_source(path: str) -> SourceText:
     """The text of a file that a command is about. Raises UsageError."""
     from primus_lint.source.text import SourceText

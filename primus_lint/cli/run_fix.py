@@ -19,7 +19,6 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
     """Fix all files; the exit status. Text read from standard input goes to standard output instead of the diff."""
     from primus_lint.cli.run import fail_on
     from primus_lint.source.diff import unified_diff
-    from primus_lint.source.edits import write_atomic
     from primus_lint.tune.fix import fix_source
     from primus_lint.tune.job import rules_of
 
@@ -58,7 +57,7 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
             sys.stdout.write(unified_diff(source.text, result.source.text, name, color=color))
             if not only_diff:
                 try:
-                    write_atomic(path, result.source.data, expected=source.data)
+                    common.replace_file(path, result.source.data, source.data)
                 except OSError as error:
                     say(f"primus-lint: {path}: {error.strerror or error}")
                     could_not = True

@@ -90,11 +90,10 @@ def report(data: dict[str, Any], values: dict[str, Any]) -> int:
             name = os.path.relpath(path).replace(os.sep, "/")
             sys.stdout.write(data["diff"].replace(f"a/{path}", f"a/{name}", 1).replace(f"b/{path}", f"b/{name}", 1))
         if values.get("write") and os.path.exists(path):
-            from primus_lint.source.edits import write_atomic
             from primus_lint.source.text import SourceText
 
             try:
-                write_atomic(path, SourceText.from_bytes(path, was).encode(text), expected=was)
+                common.replace_file(path, SourceText.from_bytes(path, was).encode(text), was)
             except OSError as error:
                 common.say(f"primus-lint: {path}: {error.strerror or error}")
                 return 2

@@ -39,7 +39,8 @@ def add_ignores(report: Report, reason: str) -> list[str]:
             continue
         assert checked.document.source is not None
         try:
-            write_atomic(checked.path, data, expected=checked.document.source.data)
+            if write_atomic(checked.path, data, expected=checked.document.source.data):
+                said.append(f"{checked.path}: its other hard links keep the former text")
         except OSError as error:
             said.append(f"{checked.path}: {error.strerror or error}")
             continue

@@ -101,7 +101,7 @@ def _teller(finding: Finding, findings: list[Finding]) -> Finding | None:
         (
             other
             for other in findings
-            if other.section is finding.section
+            if (other.section is finding.section or finding.section is None)
             and set(other.keys) & set(finding.keys)
             and (other.code in tellers or (calculates and _no_such_number(other)))
         ),

@@ -13,8 +13,9 @@ class ChangedMeanwhile(OSError):
         super().__init__("the file has changed since it was read: nothing written, run again")
 
 
-def write_atomic(path: str, data: bytes, expected: bytes | None = None) -> None:
+def write_atomic(path: str, data: bytes, expected: bytes | None = None) -> int:
     """Replace a file's content: written beside it, then put in its place. Its mode stays, a symbolic link is followed.
+    Other hard links keep the old content, since writing in place is not atomic: their number is returned.
 
     `expected` is what the file was read as. Raises ChangedMeanwhile when it holds something else by now, PermissionError
     for a file that nobody may write, OSError else; the old content is then still there.
@@ -22,9 +23,10 @@ def write_atomic(path: str, data: bytes, expected: bytes | None = None) -> None:
     target = os.path.realpath(path)
     beside = os.path.join(os.path.dirname(target), f".{os.getpid()}.primus-lint.tmp")
     try:
-        mode = os.stat(target).st_mode & 0o7777
+        status = os.stat(target)
+        mode, others = status.st_mode & 0o7777, status.st_nlink - 1
     except FileNotFoundError:
-        mode = None
+        mode, others = None, 0
     if mode is not None and not mode & 0o222:
         raise PermissionError(errno.EACCES, "the file is read-only: nothing written", path)
     if expected is not None:
@@ -43,3 +45,4 @@ def write_atomic(path: str, data: bytes, expected: bytes | None = None) -> None:
     except BaseException:
         os.unlink(beside)
         raise
+    return others

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,11 @@ def test_memory_that_does_not_fit_is_told_with_both_ends_everywhere(repo: Path, 
     assert f"before: rank 0 {low} to {high} OVER" in shown
     largest = next(line for line in lint(OOM).stdout.splitlines() if "(largest: " in line)
     assert "allocator" not in largest  # it is no part of the sum that the line explains
+
+
+def test_hard_links_keep_the_former_text_and_that_is_said(repo: Path, lint: Any) -> None:
+    os.link(repo / ILLEGAL, repo / "other.yaml")
+    before = (repo / ILLEGAL).read_bytes()
+    result = lint("fix", "--no-tune", "--gpu", "mi300x", "--nodes", "1", ILLEGAL)
+    assert (repo / "other.yaml").read_bytes() == before != (repo / ILLEGAL).read_bytes()
+    assert f"{ILLEGAL} has another hard link, which still leads to the former text" in result.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from primus_lint.settings import forget_settings
 
+CLEAN = "configs/clean-llama3.1_8B.yaml"
 OOM = "configs/oom-llama3.1_70B.yaml"
 RULE = """\
 code: Z201
@@ -112,3 +113,13 @@ def test_no_command_goes_on_with_settings_that_have_a_mistake(repo: Path, lint: 
     settle(repo, 'selct = ["M"]\n...')
     result = lint(*words, "configs/clean-llama3.1_8B.yaml")
     assert result.exit_code == 2 and "did you mean `select`?" in result.output
+
+
+def test_settings_that_cannot_be_read_are_told(repo: Path, lint: Any) -> None:
+    """A link to nothing would leave the recipes judged by other rules than everybody thinks."""
+    (repo / "primus-lint.toml").unlink()
+    (repo / "primus-lint.toml").symlink_to("gone.toml")
+    forget_settings()
+    result = lint("--gpu", "mi300x", "--nodes", "1", CLEAN)
+    assert result.exit_code == 2
+    assert "error[settings-unreadable] cannot be read: No such file or directory (a link to gone.toml)" in result.stderr

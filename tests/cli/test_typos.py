@@ -288,3 +288,25 @@ def test_values_that_nothing_can_be_computed_with_are_no_crash(repo: Path, lint:
 def test_a_misspelt_command_or_file(repo: Path, lint: Any, words: tuple[str, ...], said: str) -> None:
     result = lint(*words)
     assert result.exit_code == 2 and said in result.output
+
+
+def test_text_on_the_command_line_is_told_once(repo: Path, lint: Any) -> None:
+    told = findings(lint("--output-format", "json", *TARGET, "--set", "lr=1e-5", CLEAN))
+    assert [item["name"] for item in told if item["key_path"][-1:] == ["lr"]] == ["number-as-text"]
+    told = findings(lint("--output-format", "json", *TARGET, "--set", "wandb_exp_name=1e-5", CLEAN))
+    assert [item["name"] for item in told] == ["set-number-as-text"]
+
+
+@pytest.mark.parametrize(
+    ("line", "near"),
+    [
+        ("position_embedding_type: ropee", "rope"),  # the check that stops the run speaks of add_position_embedding
+        ("main_grads_dtype: bf166", "bf16"),
+        ("main_params_dtype: fp166", "fp16"),
+    ],
+)
+def test_a_misspelt_choice_is_told_at_its_line(repo: Path, lint: Any, line: str, near: str) -> None:
+    edit(repo / CLEAN, "    overrides:\n", f"    overrides:\n      {line}\n")
+    [found] = [item for item in findings(lint("--output-format", "json", *TARGET, CLEAN)) if item["severity"] == "error"]
+    assert found["name"] == "value-outside-choices" and f"(near: {near})" in found["message"]
+    assert (repo / CLEAN).read_text().splitlines()[found["span"]["line"] - 1].strip() == line

@@ -113,7 +113,8 @@ def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     from primus_lint.rules.templates import STAGES
 
     table, names = keys(subject.version), subject.lowered.namespace
-    told = {key for finding in subject.conditions if finding.severity == "error" for key in finding.keys[:1]}
+    errors = [finding for finding in subject.conditions if finding.severity == "error"]
+    told = {key for finding in errors if not speaks_for(rule, finding) for key in finding.keys[:1]}
     for key, value in written(subject):
         if key in told:
             continue
@@ -125,6 +126,9 @@ def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         if not bad or names[key] in allowed:  # Primus may have put another value in its place
             continue
         stage, does = effect(key, names)
+        check = next((finding for finding in errors if key in finding.keys and speaks_for(rule, finding)), None)
+        if stage is None and check is not None:
+            stage, does = STAGES[check.stage], f"another check stops the run ({check.name})"
         near = meant(bad[0], legal) if len(bad) == 1 else None
         text = ", ".join(map(str, sorted(legal, key=str)))
         message = f"{key} cannot be {listed([shown(item) for item in bad])}; Megatron knows {text}"
@@ -141,6 +145,13 @@ def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         if stage is not None:
             finding.stage = STAGES.index(stage)
         yield finding
+
+
+def speaks_for(rule: dict[str, Any], finding: Finding) -> bool:
+    """Whether a finding is withheld where this rule says the same of its key."""
+    from primus_lint.rules import catalogue
+
+    return rule["code"] in ((catalogue.facts().get(finding.code) or {}).get("told_by") or ())
 
 
 def other_base(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
