@@ -307,6 +307,8 @@ def test_text_on_the_command_line_is_told_once(repo: Path, lint: Any) -> None:
 )
 def test_a_misspelt_choice_is_told_at_its_line(repo: Path, lint: Any, line: str, near: str) -> None:
     edit(repo / CLEAN, "    overrides:\n", f"    overrides:\n      {line}\n")
-    [found] = [item for item in findings(lint("--output-format", "json", *TARGET, CLEAN)) if item["severity"] == "error"]
+    [found] = [
+        item for item in findings(lint("--output-format", "json", *TARGET, CLEAN)) if item["severity"] == "error"
+    ]
     assert found["name"] == "value-outside-choices" and f"(near: {near})" in found["message"]
     assert (repo / CLEAN).read_text().splitlines()[found["span"]["line"] - 1].strip() == line
