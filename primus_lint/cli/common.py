@@ -170,8 +170,8 @@ def replace_file(path: str, data: bytes, expected: bytes) -> None:
     from primus_lint.source.edits import write_atomic
 
     if others := write_atomic(path, data, expected=expected):
-        links = "another hard link" if others == 1 else f"{others} other hard links"
-        say(f"primus-lint: warning: {path} has {links}, which still lead to the former text")
+        links = "another hard link keeps" if others == 1 else f"{others} other hard links keep"
+        say(f"primus-lint: warning: {path}: {links} the former text")
 
 
 def file_source(path: str) -> SourceText:

@@ -204,4 +204,4 @@ def test_hard_links_keep_the_former_text_and_that_is_said(repo: Path, lint: Any)
     before = (repo / ILLEGAL).read_bytes()
     result = lint("fix", "--no-tune", "--gpu", "mi300x", "--nodes", "1", ILLEGAL)
     assert (repo / "other.yaml").read_bytes() == before != (repo / ILLEGAL).read_bytes()
-    assert f"{ILLEGAL} has another hard link, which still leads to the former text" in result.stderr
+    assert f"{ILLEGAL}: another hard link keeps the former text" in result.stderr
