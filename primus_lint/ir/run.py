@@ -152,7 +152,7 @@ class Precision(Record):
 
 class Optimizer(Record):
     name: str  # "adam", "sgd", "muon", "dist_muon", ...
-    sharding: str  # "none", "distributed", "fsdp2", "megatron-fsdp"
+    sharding: str  # "none", "distributed", "fsdp1" (flat parameters; no recipe of Megatron's), "fsdp2", "megatron-fsdp"
     fsdp_strategy: str  # of Megatron-FSDP: "no_shard", "optim", "optim_grads", "optim_grads_params"
     instances: Int
     replicate_degree: Int
@@ -195,6 +195,10 @@ class Kernels(Record):
     cuda_graphs: str  # "none", "local", "transformer_engine", "full_iteration"
     fp8_input_store: bool
     torch_compile: bool
+    # What no recipe of Megatron's says otherwise: an RMSNorm is one kernel; sharded inputs of column-parallel products are
+    # kept as shards and gathered again for the weight gradient (TorchTitan keeps what it gathered)
+    norm_fusion: bool = True
+    gathers_again: bool = True
 
 
 class Run(Record):

@@ -49,7 +49,7 @@ def runs_beside(run: Run) -> bool:
 def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pair, Pair, Pair]) -> None:
     """Collectives of a column- or row-parallel product (arXiv 1909.08053; sequence parallelism arXiv 2205.05198).
 
-    Sequence parallel, column: gather the input forward, and again beside the dgrad; scatter-reduce the input gradient
+    Sequence parallel, column: gather the input forward, and again beside the dgrad (unless it was kept); scatter-reduce the input gradient
     beside the wgrad. Row: scatter-reduce the output forward, gather its gradient backward. Without sequence
     parallelism: all-reduce the output of rows forward and the input gradient of columns backward (beside the wgrad).
     `tp_comm_overlap` pipelines the collective with its own product in tp steps, so that one step stays exposed (all
@@ -70,7 +70,8 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     reduce = _over_tokens(context, "all_reduce", width * size, 1 - is_sp)
     if gemm.parallel == "column":
         hide(context, block.forward, cost.TP, gather, forward, first)
-        hide(context, block.backward, cost.TP, gather, dgrad, alone)
+        if run.kernels.gathers_again:
+            hide(context, block.backward, cost.TP, gather, dgrad, alone)
         hide(context, block.backward, cost.TP, scatter, wgrad, alone)
         hide(context, block.backward, cost.TP, reduce, wgrad, alone)
         return
@@ -98,7 +99,7 @@ def launches(context: Context, gemm: Gemm) -> tuple[Any, Any]:
     several = (context.run.parallel.tp > 1) * 1
     is_sp = _as_number(context.run.parallel.sequence_parallel)
     if gemm.parallel == "column":
-        return several * is_sp, several * (1 + is_sp)
+        return several * is_sp, several * (1 + is_sp * int(context.run.kernels.gathers_again))
     return several, several * is_sp
 
 

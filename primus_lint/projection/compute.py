@@ -95,7 +95,7 @@ def linear(context: Context, gemm: Gemm) -> Block:
     block.forward.add(kind, forward)
     block.backward.add(kind, dgrad)
     block.weight.add(kind, wgrad)
-    calls = _calls(context, gemm)
+    calls = traffic.per_expert(context.run, gemm.groups) if gemm.is_grouped else 1
     block.launched(calls, 2 * calls)
     block.launched(*comm.launches(context, gemm))
     if dtype in ("fp8", "fp4") and device.quantizes(gemm, dtype):
@@ -106,12 +106,6 @@ def linear(context: Context, gemm: Gemm) -> Block:
     else:
         block.weights = gemm.weights
     return block
-
-
-def _calls(context: Context, gemm: Gemm) -> Any:
-    """Operations of the host for one product: TransformerEngine's grouped product launches a kernel per expert in a loop, the
-    CUTLASS (legacy) and Primus-Turbo ones are a single kernel."""
-    return 1 if not gemm.is_grouped or shapes.single_kernel(context.run) else 1 + gemm.groups * traffic.IN_A_LOOP
 
 
 def products(context: Context, gemms: list[Gemm]) -> Block:

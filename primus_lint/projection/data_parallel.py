@@ -60,11 +60,11 @@ def summed(run: Run, device: Device, grid: Group, elements: Any, parts: Any, kin
         return ZERO
     each = gradient_bytes(run, elements) / parts
     if run.optimizer.sharding == "none":
-        return _times(device.collective("all_reduce", each, grid, kind), parts)
+        return device.collective("all_reduce", each, grid, kind, parts)
     number = copies(run)
-    inner = device.collective("reduce_scatter", each, within(grid, number, device), kind)
-    outer = device.collective("all_reduce", each * number / grid.size, across(grid, number, device), kind)
-    return _times((inner[0] + outer[0], inner[1] + outer[1]), parts)
+    inner = device.collective("reduce_scatter", each, within(grid, number, device), kind, parts)
+    outer = device.collective("all_reduce", each * number / grid.size, across(grid, number, device), kind, parts)
+    return _plus(inner, outer)
 
 
 def gathered(run: Run, device: Device, grid: Group, elements: Any, parts: Any, kind: str) -> Pair:
@@ -73,7 +73,7 @@ def gathered(run: Run, device: Device, grid: Group, elements: Any, parts: Any, k
         return ZERO
     size = 1 if run.precision.fp8_param else _BYTES[run.precision.params_dtype]
     group_ = within(grid, copies(run), device)
-    return _times(device.collective("all_gather", elements * size / parts, group_, kind), parts)
+    return device.collective("all_gather", elements * size / parts, group_, kind, parts)
 
 
 def within(grid: Group, number: Any, device: Device) -> Group:
@@ -90,10 +90,6 @@ def across(grid: Group, number: Any, device: Device) -> Group:
 
 def _plus(one: Pair, other: Pair) -> Pair:
     return one[0] + other[0], one[1] + other[1]
-
-
-def _times(pair: Pair, factor: Any) -> Pair:
-    return pair[0] * factor, pair[1] * factor
 
 
 def reduce_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any) -> Pair:
@@ -130,7 +126,9 @@ def step(
 def _is_fsdp(run: Run) -> bool:
     """Whether weights themselves are sharded, and gathered for every use."""
     sharding = run.optimizer.sharding
-    return sharding == "fsdp2" or (sharding == "megatron-fsdp" and run.optimizer.fsdp_strategy == "optim_grads_params")
+    return sharding in ("fsdp1", "fsdp2") or (
+        sharding == "megatron-fsdp" and run.optimizer.fsdp_strategy == "optim_grads_params"
+    )
 
 
 def _scatters(run: Run) -> bool:

@@ -150,10 +150,14 @@ class Device:
             ]
         bits = "8" if self.accelerator.rates["gemm"].get(name, {}).get("peak", name) in ("fp8", "fp4") else "16"
         inside = [self._in_situ(seconds, bits) for seconds in own]
-        if gemm.is_grouped and own[0] is times[0]:  # no faster than one product of all rows
-            dense = rates.linear_times_s(acc, name, gemm.groups * gemm.m, gemm.k, gemm.n)
+        if gemm.is_grouped and own[0] is times[0]:
+            # no faster than one product of all rows; and without grouped products as long as all experts one after the other
+            experts = self.run.model.moe
+            grouped = experts is None or experts.grouped_gemm
+            rows, calls = (gemm.groups * gemm.m, 1) if grouped else (gemm.m, gemm.groups)
+            dense = rates.linear_times_s(acc, name, rows, gemm.k, gemm.n)
             inside = [
-                seconds._replace(time_s=maximum(seconds.time_s, self._in_situ(one, bits).time_s))
+                seconds._replace(time_s=maximum(seconds.time_s, calls * self._in_situ(one, bits).time_s))
                 for seconds, one in zip(inside, dense, strict=True)
             ]
         forward, dgrad, wgrad = (self._pair(kind, seconds) for seconds in inside)
@@ -248,16 +252,22 @@ class Device:
         seconds = self.measured.optimizer(run.optimizer.name, run.precision.params_dtype, elements)
         return None if seconds is None else self._pair(cost.OPTIMIZER, seconds)
 
-    def collective(self, operation: str, volume_bytes: Any, group: Group, kind: str = cost.TP) -> Pair:
+    def collective(self, operation: str, volume_bytes: Any, group: Group, kind: str = cost.TP, times: Any = 1) -> Pair:
         """Seconds of a collective over `group`. `volume_bytes` is the full tensor: the output of a gather, the input of
-        a scatter or reduction; of an all-to-all, what one rank sends in all (its own part included)."""
+        a scatter or reduction; of an all-to-all, what one rank sends in all (its own part included).
+
+        `times` of them may follow one another on a stream of their own: ranks that have met in one begin the next together.
+        """
         if (is_scalar(group.size) and group.size == 1) or (is_scalar(volume_bytes) and volume_bytes == 0):
             return cost.ZERO  # no such collective
         found = self._measured_collective(operation, volume_bytes, group, kind)
-        if found is not None and is_scalar(found[0]):
-            return found  # timed in the framework: nothing comes on top
+        if found is not None:
+            found = found[0] * times, found[1] * times
+            if is_scalar(found[0]):
+                return found  # timed in the framework: nothing comes on top
         seconds = collectives.time_s(self.accelerator, self.node, operation, volume_bytes, group.size, group.per_node)
-        pair = self._pair(kind, seconds)
+        one = self._pair(kind, seconds)
+        pair = one[0] * times, one[1] * times
         arrival = (ARRIVAL_S[0] + ARRIVAL_S[1] * (minimum(group.per_node, ARRIVAL_RANKS) - 1)) * ((group.size > 1) * 1)
         modelled = pair[0] + arrival, pair[1] + arrival * 0.5
         return modelled if found is None else known_or(found, modelled)

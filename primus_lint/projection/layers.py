@@ -291,6 +291,9 @@ def chunk_stage(table: LayerTable, chunk: Chunk) -> Stage:
     count = len(layers) + len(chunk.mtp)
     added = traffic.accumulation(run, weights + experts)
     weight.add(cost.MEMORY, table.device.memory(added.backward_bytes))
+    copied = traffic.unpacking(run, weights + experts)
+    forward.add(cost.MEMORY, table.device.memory(copied.forward_bytes))
+    backward.add(cost.MEMORY, table.device.memory(copied.backward_bytes))
     for part in (forward, backward, weight, again):
         slower = part.of(cost.COMPUTE) * table.device.straggling
         part.add(cost.STRAGGLER, (slower, slower * 0.5))

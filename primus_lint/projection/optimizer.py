@@ -58,8 +58,9 @@ def bytes_per_element(run: Run) -> int:
 def step(run: Run, device: Device, place: Placement, weights: Any, experts: Any, tensors: Any) -> Cost:
     """Seconds of one optimizer step of a rank that holds `weights` dense and `experts` expert elements.
 
-    A sharded optimizer copies its share of each of `tensors` parameters one by one (`_copy_main_params_to_model_params`);
-    the rest is a handful of multi-tensor launches and the synchronous read of the norm.
+    The host goes through all `tensors` parameters one by one, several times (main gradients, norm; a sharded optimizer for the
+    new weights as well: `_copy_model_grads_to_main_grads`, `get_main_grads_for_grad_norm`, `_copy_main_params_to_model_params`),
+    an operation each in all; the rest is a handful of multi-tensor launches and the synchronous read of the norm.
     """
     shard = shards(run, place, weights, experts)
     measured = device.measured_optimizer(run, shard.updated)
@@ -68,7 +69,7 @@ def step(run: Run, device: Device, place: Placement, weights: Any, experts: Any,
     grad = _BYTES[run.precision.grads_dtype]
     moved = shard.updated * bytes_per_element(run) + shard.held * grad
     total = Cost({OPTIMIZER: device.memory(moved, "optimizer")})
-    total.add(OPTIMIZER, device.host(20 + tensors * int(run.optimizer.sharding != "none")))
+    total.add(OPTIMIZER, device.host(20 + tensors))
     if run.optimizer.name.endswith("muon"):
         total.add(OPTIMIZER, device.newton_schulz(run, shard.updated, NEWTON_SCHULZ_STEPS))
     return total

@@ -9,6 +9,7 @@ from primus_lint.projection import cost, data_parallel, flops, optimizer, pipeli
 from primus_lint.projection.cost import Cost
 from primus_lint.projection.layers import LayerTable, Stage
 from primus_lint.projection.placement import Placement, place
+from primus_lint.projection.shapes import single_kernel
 from primus_lint.projection.traffic import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -258,6 +259,6 @@ def _slowest_update(run: Run, device: Device, where: Placement, stages: tuple[tu
         most_experts = maximum(most_experts, experts)
         tensors = max(tensors, sum(stage.layers for stage in row))
     per_layer: Any = 8
-    if run.model.moe is not None and run.model.moe.grouped_gemm and not run.kernels.turbo_grouped_gemm:
+    if run.model.moe is not None and not single_kernel(run):
         per_layer = 8 + 2 * (run.model.moe.num_experts // run.parallel.ep)  # one tensor per expert and matrix
     return optimizer.step(run, device, where, most_weights, most_experts, tensors * per_layer)

@@ -27,6 +27,16 @@ IN_A_LOOP = 48 / 126
 SCATTER_ADD = 8
 
 
+def per_expert(run: Run, experts: Any) -> Any:
+    """Operations of the host for one product (or cast) of all local experts: TransformerEngine's grouped ones launch a kernel
+    per expert in a loop, the CUTLASS (legacy) and Primus-Turbo ones are a single kernel, and without grouped products every
+    expert is a module of its own (Megatron-Core `SequentialMLP`)."""
+    assert run.model.moe is not None
+    if not run.model.moe.grouped_gemm:
+        return experts
+    return 1 if single_kernel(run) else 1 + experts * IN_A_LOOP
+
+
 class Traffic:
     """Bytes and kernel launches of a block, forward and backward, of one micro-batch on one rank."""
 
@@ -52,10 +62,10 @@ class Traffic:
 def norm(kernels: Kernels, normalization: str, elements: Any, size: int) -> Traffic:
     """A normalisation of `elements` values of `size` bytes: x -> y forward; dy, x -> dx backward.
 
-    Without TransformerEngine an RMSNorm is torch's chain in fp32 (upcast, square, mean, scale, downcast, weight):
+    Without TransformerEngine or another fused kernel an RMSNorm is torch's chain in fp32 (upcast, square, mean, scale, downcast, weight):
     36 bytes an element instead of 4 at two-byte values; LayerNorm is one kernel everywhere.
     """
-    if kernels.implementation == "local" and normalization == "RMSNorm":
+    if normalization == "RMSNorm" and (kernels.implementation == "local" or not kernels.norm_fusion):
         chain = 14 * 4 + 8 * size
         return Traffic(elements * (8 * 4 + 2 * size), elements * chain, 6, 12)
     return Traffic(2 * size * elements, 3 * size * elements, 1, 2)
@@ -126,11 +136,13 @@ def activation(run: Run, elements: Any, probs: bool = False) -> Traffic:
     """The activation between fc1 and fc2, with `elements` outputs: gated 2 -> 1 values, plain 1 -> 1.
 
     Fused: inputs and outputs once. Unfused: bias add, activation, product and their gradients one by one. `probs`:
-    the routing weights are multiplied in as well.
+    the routing weights are multiplied in as well. Only the experts of one CUTLASS product have their activation compiled
+    whatever the fusion flag says (Megatron-Core `GroupedMLP`; `MLP` and `TEGroupedMLP` run it step by step).
     """
     model, kernels = run.model, run.kernels
     size = ELEMENT_BYTES[run.precision.params_dtype]
-    fused = kernels.bias_activation_fusion or (kernels.torch_compile and not model.linear_bias and model.gated)
+    compiled = probs and model.moe is not None and model.moe.grouped_gemm and model.moe.legacy_grouped_gemm
+    fused = kernels.torch_compile and model.gated if compiled else kernels.bias_activation_fusion
     wide = 2 if model.gated else 1
     if fused:
         return Traffic((wide + 1) * size * elements, (2 * wide + 1) * size * elements, 1, 1)
@@ -158,8 +170,10 @@ def moe_block(run: Run, experts: MixtureOfExperts, parallel: Parallel, held: Tok
     launches = 4 if experts.router_fusion else 16
     total = total.plus(Traffic(scores * router_passes, scores * router_passes, launches, launches))
     outputs = routed.rows * (experts.ffn_hidden_size // parallel.etp)
-    total = total.plus(activation(run, outputs, probs=True))
-    total = total.plus(expert_bias(run, experts, routed)).plus(padding(run, experts, routed))
+    activated = activation(run, outputs, probs=True)
+    total = total.plus(activated).plus(expert_bias(run, experts, routed)).plus(padding(run, experts, routed))
+    if not experts.grouped_gemm:
+        total = total.plus(one_by_one(run, routed, activated))
     if experts.shared_expert_intermediate_size:
         shared = held.gathered * (experts.shared_expert_intermediate_size // parallel.tp)
         total = total.plus(activation(run, shared))
@@ -167,13 +181,24 @@ def moe_block(run: Run, experts: MixtureOfExperts, parallel: Parallel, held: Tok
     return total
 
 
+def one_by_one(run: Run, routed: Routing, activated: Traffic) -> Traffic:
+    """What experts that are modules of their own (`SequentialMLP`) do beyond grouped ones: their outputs are concatenated (read,
+    written), and in the backward the gradients of their inputs; the `activated` kernels are launched for every expert."""
+    copied = 2 * ELEMENT_BYTES[run.precision.params_dtype] * routed.rows * run.model.hidden_size * (routed.experts > 1)
+    more = routed.experts - 1
+    return Traffic(copied, copied, 1 + more * activated.forward_kernels, 1 + more * activated.backward_kernels)
+
+
 def expert_bias(run: Run, experts: MixtureOfExperts, routed: Routing) -> Traffic:
     """Bias of the down projection of grouped experts, which TEGroupedMLP adds expert by expert in fp32, scaled by the
     routing weights: product (4 written), sum (2 + 4 read, 4 written), concatenation (4, 4), cast (4, 2); backward two casts
-    (6, 6), and gradients of the bias and of the weights, a product and a sum over it each (4, 4, 4)."""
-    if not (run.model.linear_bias and experts.grouped_gemm):
+    (6, 6), and gradients of the bias and of the weights, a product and a sum over it each (4, 4, 4). Experts that are modules
+    of their own add it in place: product (4), sum (2 + 4, 2); backward the same gradients."""
+    if not run.model.linear_bias:
         return Traffic()
     values = routed.rows * run.model.hidden_size
+    if not experts.grouped_gemm:
+        return Traffic(12 * values, 24 * values, 2 * routed.experts, 4 * routed.experts)
     return Traffic(28 * values, 36 * values, 4 * routed.experts * IN_A_LOOP, 8 * routed.experts * IN_A_LOOP)
 
 
@@ -181,7 +206,7 @@ def padding(run: Run, experts: MixtureOfExperts, routed: Routing) -> Traffic:
     """Copies of the experts' input and output that pad every expert's rows for FP8 or FP4 products (`Fp8Padding`); none
     where the capacity already fixes the rows."""
     low = run.precision.fp8 is not None or run.precision.fp4 is not None
-    if not low or not experts.grouped_gemm or (experts.capacity_factor is not None and experts.pad_to_capacity):
+    if not low or (experts.capacity_factor is not None and experts.pad_to_capacity):
         return Traffic()
     moved = 2 * 2 * ELEMENT_BYTES[run.precision.params_dtype] * routed.rows * run.model.hidden_size
     return Traffic(moved, moved, 2, 2)
@@ -286,7 +311,7 @@ def fp8_casts(run: Run, gemm: Gemm) -> Traffic:
     fused = recipe == "delayed" and column
     forward = copy if recipe in ("tensorwise", "current") and column else passes
     rows = gemm.m * (gemm.groups if gemm.is_grouped else 1)
-    launches = 1 + gemm.groups * IN_A_LOOP if gemm.is_grouped and not single_kernel(run) else 1
+    launches = per_expert(run, gemm.groups) if gemm.is_grouped else 1
     return Traffic(0 if fused else forward * rows * gemm.k, passes * rows * gemm.n, 0 if fused else launches, launches)
 
 
@@ -295,7 +320,19 @@ def accumulation(run: Run, weights: Any) -> Traffic:
     gradient in, buffer in and out. Nothing where the product itself accumulates (`gradient_accumulation_fusion`), and
     under FSDP, which adds shards after reducing them."""
     optimizer = run.optimizer
-    if optimizer.gradient_accumulation_fusion or optimizer.sharding in ("fsdp2", "megatron-fsdp"):
+    if optimizer.gradient_accumulation_fusion or optimizer.sharding in ("fsdp1", "fsdp2", "megatron-fsdp"):
         return Traffic()
     size, buffer = ELEMENT_BYTES[run.precision.params_dtype], ELEMENT_BYTES[run.precision.grads_dtype]
     return Traffic(0, (size + 2 * buffer) * weights, 0, 1)
+
+
+def unpacking(run: Run, weights: Any) -> Traffic:
+    """Copies of torch's FSDP2 around its collectives, of `weights` elements and one micro-batch, in the stream that computes
+    (`torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py`): what was gathered, rank by rank, is copied into the parameters
+    (`split_with_sizes_copy`), before the forward and before the backward; gradients are cut into the shards of all ranks, in
+    the number format of the reduction (`chunk_cat`). Flat parameters (FSDP1, XLA) and Megatron's buffers need none."""
+    if run.optimizer.sharding != "fsdp2":
+        return Traffic()
+    size, reduced = ELEMENT_BYTES[run.precision.params_dtype], ELEMENT_BYTES[run.precision.grads_dtype]
+    gathered = 2 * (1 if run.precision.fp8_param else size)
+    return Traffic(gathered * weights, (gathered + size + reduced) * weights, 1, 2)

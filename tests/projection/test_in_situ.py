@@ -103,14 +103,15 @@ def test_a_host_that_waits_for_every_kernel_hides_nothing(name: str) -> None:
 
 def test_kernels_launched_in_a_loop_count_for_themselves() -> None:
     """A product over 16 experts is one operation of the host and 16 kernels in a loop, each 48/126 of an operation; quantizing
-    the rows of every expert is another such loop. One kernel for all experts (legacy grouped GEMM) is one operation."""
+    the rows of every expert is another such loop. One kernel for all experts (legacy grouped GEMM) is one operation; experts
+    that are modules of their own are 16."""
     from primus_lint.projection import compute, shapes
     from primus_lint.projection.device import Device
     from primus_lint.projection.layers import contexts
     from primus_lint.projection.placement import place
 
-    def launches(quantized: bool, **args: Any) -> tuple[float, float]:
-        recipe = run("qwen3-30b-a3b", world_size=8, expert_model_parallel_size=8, moe_grouped_gemm=True, **args)
+    def launches(quantized: bool, grouped: bool = True, **args: Any) -> tuple[float, float]:
+        recipe = run("qwen3-30b-a3b", world_size=8, expert_model_parallel_size=8, moe_grouped_gemm=grouped, **args)
         device = Device(plain.accelerator(), plain.node(), recipe)
         context = contexts(recipe, device, place(recipe.parallel, 8))[quantized]
         assert context.routed is not None and context.routed.experts == 16
@@ -121,3 +122,18 @@ def test_kernels_launched_in_a_loop_count_for_themselves() -> None:
     assert launches(False) == pytest.approx((loop, 2 * loop))
     assert launches(True, fp8="hybrid", fp8_recipe="tensorwise") == pytest.approx((2 * loop, 3 * loop))
     assert launches(False, moe_use_legacy_grouped_gemm=True) == (1, 2)
+    assert launches(False, grouped=False) == (16, 32)
+
+
+@pytest.mark.parametrize("gpu", ("a100-80gb", "h100", "b200", "mi300x", "mi355x"))
+@pytest.mark.parametrize("args", ({}, {"fp8": "hybrid", "fp8_recipe": "tensorwise"}))
+def test_experts_one_by_one_are_never_faster_than_grouped(gpu: str, args: dict[str, Any]) -> None:
+    acc = accelerator(gpu)
+    for model, ep in (("mixtral-8x7b", 4), ("qwen3-30b-a3b", 8), ("deepseek-v2-lite", 8), ("qwen3-30b-a3b", 1)):
+        if args and gpu == "a100-80gb":
+            continue
+        given = {"gpu": gpu, "expert_model_parallel_size": ep, "moe_token_dispatcher_type": "alltoall", **args}
+        steps = [project(run(model, moe_grouped_gemm=grouped, **given), acc) for grouped in (True, False)]
+        assert steps[0] is not None and steps[1] is not None
+        assert steps[1].iteration_s > steps[0].iteration_s
+        assert steps[1].breakdown_s["grouped_gemm"] >= steps[0].breakdown_s["grouped_gemm"]

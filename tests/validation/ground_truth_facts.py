@@ -111,10 +111,18 @@ FRAMEWORKS = {
 NO_MODEL_PARALLELISM = ("MosaicML", "torchtitan docs", "fms-fsdp", "Primus MaxText")
 NO_PIPELINE = ("InternEvo", "torchtitan asyncTP")
 # Start of the source's name -> what it does otherwise than Megatron-LM with the same arguments, by part of the run. torchtitan
-# reduces in fp32 (`mixed_precision_reduce`) and wraps blocks in torch's checkpoints without re-entry, which end early.
+# reduces in fp32 (`mixed_precision_reduce`), wraps blocks in torch's checkpoints without re-entry, which end early, and keeps
+# the inputs that tensor parallelism gathers (as `lower/torchtitan/timed.py` says of recipes); in 2024 its RMSNorm was a chain of operations (`norm_type = "rmsnorm"` in train_configs/llama3_8b.toml, torchtitan/models/norms.py).
+TITAN: dict[str, dict[str, Any]] = {
+    "precision": {"grads_dtype": "fp32"}, "recompute": {"early_stop": True}, "kernels": {"gathers_again": False},
+}  # fmt: skip
 REPLACED: dict[str, dict[str, dict[str, Any]]] = {
-    "torchtitan": {"precision": {"grads_dtype": "fp32"}, "recompute": {"early_stop": True}},
+    "torchtitan docs": {**TITAN, "kernels": {"gathers_again": False, "norm_fusion": False}},
+    "torchtitan": TITAN,
 }
+# Sources that shard weights without torch's FSDP2: llm-foundry and fms-fsdp wrap in FSDP1, Megatron-Bridge in Megatron-FSDP,
+# whose buffers hold the parameters, XLA gathers a weight as a whole.
+FLAT_PARAMETERS = ("MosaicML", "fms-fsdp", "NVIDIA", "Primus Max")
 BY_OPERATION = {"granularity": "selective", "modules": ("torchtitan_op",)}
 # Sources without gradient accumulation: the global batch is the micro-batch of every data-parallel rank. torchtitan had
 # none before July 2025; fms-fsdp has none.

@@ -17,6 +17,7 @@ from .ground_truth_facts import (
     ENVIRONMENTS,
     EVERY_OTHER_LAYER,
     FLASH_ATTENTION,
+    FLAT_PARAMETERS,
     FRAMEWORKS,
     FSDP,
     GPUS,
@@ -110,7 +111,7 @@ def build(raw: dict[str, str]) -> Row:
     if row.reason is None and gpus:
         row.request = {
             "id": row.id, "framework": "megatron", "version": None, "model": model, "args": args,
-            "env": _environment(source), "replaced": _replaced(raw, source),
+            "env": _environment(source), "replaced": _replaced(raw, source, args),
             "stack": {"flash_attn": (start(source, FLASH_ATTENTION) or {}).get(raw["gpu"])},
             "target": {"gpu": GPUS.get(raw["gpu"], raw["gpu"]), "world_size": int(gpus),
                        "gpus_per_node": int(raw["gpus_per_node"] or 8)},
@@ -118,9 +119,11 @@ def build(raw: dict[str, str]) -> Row:
     return row
 
 
-def _replaced(raw: dict[str, str], source: str) -> dict[str, Any]:
+def _replaced(raw: dict[str, str], source: str, args: dict[str, Any]) -> dict[str, Any]:
     """Parts of the run that no argument of Megatron-LM says."""
     found = dict(start(source, REPLACED) or {})
+    if args.get("use_torch_fsdp2") and source.startswith(FLAT_PARAMETERS):
+        found["optimizer"] = {"sharding": "fsdp1"}
     if raw["recompute"] in OPERATIONS:
         found["recompute"] = {**found.get("recompute", {}), **BY_OPERATION}
     return found

@@ -70,7 +70,9 @@ def timed_run(v: Namespace, target: Target) -> Run | None:
     recompute = replace(run.recompute, early_stop=bool(v["activation_checkpoint.early_stop"]))
     if by_operation(v):  # Megatron has no such argument
         recompute = replace(recompute, granularity="selective", modules=("torchtitan_op",))
-    return replace(run, precision=replace(run.precision, grads_dtype=reduced), recompute=recompute)
+    # the input of a column-parallel product is the output of a redistribution, which autograd keeps whole (`ColwiseParallel`)
+    kernels = replace(run.kernels, gathers_again=False)
+    return replace(run, precision=replace(run.precision, grads_dtype=reduced), recompute=recompute, kernels=kernels)
 
 
 def arguments(v: Namespace) -> dict[str, Any]:
