@@ -162,7 +162,7 @@ class Subject:
     @cached_property
     def computable(self) -> bool:
         """Whether memory and time mean something: a complete recipe whose grid, batch and layout are legal."""
-        if not self.modelled:
+        if not self.modelled or self.document.unresolved:
             return False
         return (self.run is not None or self.framework == "torchtitan") and not self._broken
 
@@ -236,7 +236,9 @@ class Subject:
 
     @property
     def incomplete(self) -> str:
-        """What keeps a recipe of Megatron from being calculated with; "" when it can be, or when that is not known."""
+        """What keeps a recipe from being calculated with; "" when it can be, or when that is not known."""
+        if self.document.unresolved:
+            return ", ".join(self.document.unresolved)
         if self.section.framework != "megatron" or self.run is not None:
             return ""
         from primus_lint.lower.megatron.kinds import unusable

@@ -85,6 +85,8 @@ class _Check:
 
         near = get_close_matches(key.replace("_", "-"), legal, 1, 0.5)
         hint = f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(legal)}"
+        if key == "tool":
+            hint = ": in this file the settings stand at the top, without [tool.primus-lint]"
         self.problem(key, "settings-unknown-key", f"unknown {where} `{key}`{hint}", fatal=True)
 
     def wrong(self, key: str, wanted: str, value: Any) -> None:
@@ -203,11 +205,10 @@ class _Check:
             elif isinstance(pattern, str):
                 if "nodes" in target and "world_size" in target:
                     per_node = target.get("gpus_per_node")
-                    if per_node is not None and target["nodes"] * per_node != target["world_size"]:
-                        message = (
-                            f"target {pattern}: nodes x gpus-per-node = {target['nodes'] * per_node}, "
-                            f"but world-size = {target['world_size']}"
-                        )
-                        self.problem("world-size", "settings-target", message)
+                    message = "nodes and world-size say the same thing: give one of them"
+                    if per_node is not None:
+                        message = f"nodes x gpus-per-node = {target['nodes'] * per_node}, but world-size = {target['world_size']}"
+                    if per_node is None or target["nodes"] * per_node != target["world_size"]:
+                        self.problem("world-size", "settings-target", f"target {pattern}: {message}", fatal=True)
                 found.append((pattern, target))
         self.settings.targets = tuple(found)

@@ -193,6 +193,12 @@ class ResolvedDocument:
     def fatal(self) -> bool:
         return any(problem.fatal for problem in self.problems)
 
+    @property
+    def unresolved(self) -> list[str]:
+        """Codes of the problems that leave out a whole layer, a preset or a parent: its values are not known."""
+        codes = (problem.code for problem in self.problems if problem.fatal)
+        return [code for code in dict.fromkeys(codes) if code.startswith(("preset-", "extends-", "missing-model"))]
+
     def __iter__(self) -> Iterator[Section]:
         return iter(self.sections)
 

@@ -53,12 +53,26 @@ def syntax_problem(error: Exception, text: str, *, in_bytes: bool) -> Problem:
     context = getattr(error, "context", None)
     context_mark = getattr(error, "context_mark", None)
     related: tuple[tuple[str, Span], ...] = ()
+    if context == "while scanning a simple key" and context_mark is not None and mark.line > context_mark.line:
+        return _no_colon(context_mark.index, text)
     if context is not None and context_mark is not None:
         related = ((context, _one(context_mark.index, text)),)
     if text[at : at + 1] == "\t":
         return Problem("tab-indent", "a tab cannot indent YAML: use spaces", _one(at, text), related)
     code = "too-deep" if "maximum nesting depth" in what else "yaml-syntax"
     return Problem(code, f"{context}: {what}" if context else what, _one(at, text), related)
+
+
+def _no_colon(start: int, text: str) -> Problem:
+    """A line that begins like a key and has no colon with a space behind it; the parser notices a line later."""
+    line = text[start:].splitlines()[0].partition(" #")[0].rstrip()
+    odd = next((char for char in line if not char.isascii() and (char.isspace() or char == "\uff1a")), None)
+    hint = f"; U+{ord(odd):04X} does not count" if odd is not None else ""
+    return Problem(
+        "yaml-syntax",
+        f"no colon with a space behind it: a line here is `key: value`{hint}",
+        Span(start, start + len(line)),
+    )
 
 
 def _one(at: int, text: str) -> Span:

@@ -38,10 +38,32 @@ def found(key: str, value: str) -> list[tuple[str, str]]:
         ("hidden_size", "-4096", "P129"),
         ("num_attention_heads", "-8", "P130"),
         ("make_vocab_size_divisible_by", "-3", "K145"),
+        ("sequence_parallel", "t", "K142"),
+        ("seq_length", "8192.0", "K142"),
     ],
 )
 def test_one_cause_is_said_once(key: str, value: str, code: str) -> None:
     assert found(key, value) == [(code, key)]
+
+
+def test_a_forgotten_dollar_is_said_once() -> None:
+    assert found("tensor_model_parallel_size", "{TP:8}") == [("K142", "tensor_model_parallel_size.TP:8")]
+
+
+def test_no_batch_is_divided_over_a_grid_that_is_not_full() -> None:
+    codes = [code for code, _ in found("tensor_model_parallel_size", "3")]
+    assert codes[0] == "P101"
+    assert "B103" not in codes  # 8 GPUs are no 2 replicas of 3
+
+
+def test_what_a_missing_layer_would_say_is_not_guessed() -> None:
+    text = CLEAN.read_text().replace("config: pre_trainer.yaml", "config: pretrain.yaml")
+    checked = check_source(SourceText.from_text(str(CLEAN), text), Options(gpu="mi300x", nodes=1))
+    (subject,) = checked.subjects
+    assert [finding.name for finding in checked.findings] == ["preset-missing"]
+    assert subject.ledger is None
+    assert subject.projection is None
+    assert "preset-missing" in subject.no_memory[0]
 
 
 def test_an_unknown_position_embedding_is_said_once() -> None:

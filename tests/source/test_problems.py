@@ -13,7 +13,8 @@ REFUSED = [  # text, code, line, column
     ("a: [1, 2\nb: 3\n", "yaml-syntax", 2, 2),
     ("a: 'x\n", "yaml-syntax", 2, 1),
     ("a: @x\n", "yaml-syntax", 1, 4),
-    ("a: 1\nb\n", "yaml-syntax", 3, 1),
+    ("a: 1\nb\n", "yaml-syntax", 2, 1),  # where the colon is missing, not where PyYAML notices
+    ("a: 1\nb:\u00a02 # x\nc: 3\n", "yaml-syntax", 2, 1),
     ("a: b: c\n", "yaml-syntax", 1, 5),
     ("é: \x01\n", "yaml-syntax", 1, 4),
     ("a: \x00\n", "yaml-syntax", 1, 4),

@@ -84,6 +84,8 @@ def lower(
             dest = aliases(version).get(key)
             if dest is not None and dest not in section.values:
                 args[dest] = value.value
+        elif "." in key and (root := key.partition(".")[0]) in single and root not in section.values:
+            args[root] = NO_NUMBER  # a mapping: `{TP:8}` where `${TP:8}` was meant
     if "program" in section.meta and args.get("model_type") is None:
         args["model_type"] = section.meta["program"].value
     changes: list[adjust.Adjustment] = []

@@ -91,7 +91,7 @@ def _build(v: Namespace, section: Section, target: Target, version: str, framewo
         etp=v["etp"],
         dp=v["dp"],
         edp=v["edp"],
-        sequence_parallel=v["sequence_parallel"],
+        sequence_parallel=_flag(v["sequence_parallel"]),
         cp_comm_type=str(comm or "p2p"),
         microbatch_group_size=v["vpp_group"],
         stages=None if v["stages"] is None else folded(v["stages"], schedule.kind),

@@ -26,6 +26,12 @@ EXTRA_CHOICES = {
 }  # fmt: skip
 PLAIN = frozenset((*INTS, *FLOATS, *BOOLS))
 TYPED = ("megatron", "torchtitan", "maxtext", "megatron_bridge")
+# Megatron counts with these (`range`, shapes of tensors): 8.0 stops where 8 runs.
+COUNTS = frozenset((
+    "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels", "num_experts",
+    "seq_length", "micro_batch_size", "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
+    "context_parallel_size", "expert_model_parallel_size", "expert_tensor_parallel_size",
+))  # fmt: skip
 INFINITY = float("inf")
 BOUNDS = ("clip", "max_norm", "limit", "threshold", "timeout", "truncation")  # in names of keys
 CONVERTS = ("maxtext", "nemo_automodel")  # these turn a text that is a number into the number
@@ -64,6 +70,7 @@ def wrong_type(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     framework = subject.section.framework
     if framework not in TYPED:
         return
+    yield from _mappings(subject, rule)
     parsed = name_of(subject) == "megatron"  # its parser has a rule of its own, but takes nan and inf
     for key, value in subject.section.values.items():
         if parsed:
@@ -78,7 +85,23 @@ def wrong_type(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             if meant is not None:
                 safety = "safe" if meant else "unsafe"  # the text counts as true
                 fixes = (Fix(f"write {shown(meant)}", safety, (Change("set", key, meant),)),)
+            elif isinstance(value.value, float) and value.value.is_integer() and key in COUNTS:
+                fixes = (Fix(f"write {int(value.value)}", "safe", (Change("set", key, int(value.value)),)),)
             yield say(rule, subject, f"{key} {problem}", (key,), fixes=fixes)
+
+
+def _mappings(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Keys of one value that hold a mapping; its leaves have dotted names, and an empty one is a value itself."""
+    told: set[str] = set()
+    for key, value in written(subject):
+        root, dot, inner = key.partition(".")
+        if not (dot or value.value == {}) or root in told or kind(subject, root) not in (*PLAIN, "str"):
+            continue
+        told.add(root)
+        message = f"{root} takes one value, not a mapping"
+        if dot and value.value is None and ":" in inner:
+            message += f"; a variable is written ${{{inner}}}"
+        yield say(rule, subject, message, (key, root) if dot else (key,), at_key=bool(dot))
 
 
 def unusable(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
@@ -245,6 +268,8 @@ def _problem(subject: Subject, key: str, value: Value) -> str:
             return f"is {shown(item)}, not a whole number"
         if isinstance(item, float) and not item.is_integer():
             return f"is {item}, no whole number"
+        if isinstance(item, float) and key in COUNTS and not converts:
+            return f"is {item}, a floating-point number: write {int(item)}"
         if isinstance(item, str) and not _is_number(item) and not _takes_list(subject, key):
             return f"is {shown(item)!r}, no whole number"
     elif isinstance(item, str) and not _is_number(item):

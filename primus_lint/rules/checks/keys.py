@@ -56,7 +56,8 @@ def _unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             continue
         if dot and root not in known and not any(name.startswith(root + ".") for name in known):
             told.add(root)
-            yield _section(rule, subject, key, root, known)
+            inside = [name[len(root) + 1 :] for name in unsure if name.startswith(root + ".")]
+            yield _section(rule, subject, key, root, known, [name for name in inside if name in known])
             continue
         if name == "primus-megatron" and key not in removed_of(subject):
             found = _flag(key, subject)
@@ -88,8 +89,11 @@ def _unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _section(rule: dict[str, Any], subject: Subject, key: str, root: str, known: frozenset[str]) -> Finding:
-    """A whole mapping that nothing reads, told once at its own name; `key` is the first key in it."""
+def _section(
+    rule: dict[str, Any], subject: Subject, key: str, root: str, known: frozenset[str], meant: list[str]
+) -> Finding:
+    """A whole mapping that nothing reads, told once at its own name; `key` is the first key in it, `meant` those that
+    would be read one level above."""
     origin = subject.section.values[key].origin
     path = origin.key_path[: len(origin.key_path) - key.count(".")]
     beside = len(path) == 3 and path[0] == "modules"  # at the level of `overrides`
@@ -103,7 +107,11 @@ def _section(rule: dict[str, Any], subject: Subject, key: str, root: str, known:
         place = Place(document.path, *document.source.position(span[0]), span)
     if near is None:
         message = f"{root} is no section of {label(subject)}: nothing reads it, nor what stands in it"
-        return say(rule, subject, message, (key,), severity="warning", confidence="derived", place=place, key_path=path)
+        severity = "warning"
+        if meant:
+            message += f"; {listed(meant)} {'stands' if len(meant) == 1 else 'stand'} one level too deep"
+            severity = rule["severity"]
+        return say(rule, subject, message, (key,), severity=severity, confidence="derived", place=place, key_path=path)
     fixes: tuple[Fix, ...] = ()
     taken = entry is None or (document.doc is not None and document.doc.entry((*path[:-1], near)) is not None)
     if not taken:
