@@ -69,6 +69,7 @@ VALUES: dict[str, list[Any]] = {
     "rotary_interleaved": [True, False],
     "attention_output_gate": [True, False],
     "symmetric_ar_type": [None, "two_shot"],
+    "inference_fuse_tp_communication": [True, False],
     "overlap_p2p_comm_warmup_flush": [True, False],
     "defer_embedding_wgrad_compute": [True, False],
 }  # fmt: skip
