@@ -6,13 +6,14 @@ Every arrow is one function; each step runs only when something asks for it. `tu
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.lower.megatron import Lowered
 from primus_lint.lower.versions import canonical, default
 from primus_lint.readers import read
 from primus_lint.source.text import SourceText
 from primus_lint.target import Assumed, resolve_target
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

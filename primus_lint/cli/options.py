@@ -3,7 +3,7 @@ from them without importing click (a third of a cold start)."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from primus_lint.tuples import NamedTuple
 
 # name -> (module, one line of help); the module has a click command called `command`.
 COMMANDS = {

@@ -14,9 +14,10 @@ Models (fitted by tools/build_hardware.py, see hardware_db/fits.json for paramet
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.hardware.records import Accelerator

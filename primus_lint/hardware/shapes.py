@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import is_scalar, median, where
 from primus_lint.hardware.rates import Seconds, gemm_time_s
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.hardware.records import Accelerator

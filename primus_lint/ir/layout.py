@@ -7,7 +7,7 @@ A table has one row per pipeline rank and, in it, one chunk per virtual stage. S
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from primus_lint.tuples import NamedTuple
 
 MOST = 1 << 17  # layers or stages: far beyond any model, small enough to be listed
 

@@ -6,7 +6,7 @@ narrow. Widths are physical (a tensor, a workspace, an alternative kernel) or se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import is_scalar, maximum
 from primus_lint.ledger import allocator, graphs, persistent, sharding, transients
@@ -14,6 +14,7 @@ from primus_lint.ledger.activations.attention import DETERMINISTIC_FLASH, backen
 from primus_lint.ledger.activations.tensors import total
 from primus_lint.ledger.architecture import architecture
 from primus_lint.ledger.inflight import most
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk

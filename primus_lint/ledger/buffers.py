@@ -11,10 +11,11 @@ bucket of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import ceil_div, lcm, maximum, minimum, round_up, where
 from primus_lint.ledger.params import numel
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,11 +6,12 @@ Sources: PyTorch `DataLoader` (two batches ready a worker), Megatron-Core `GPTDa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.ledger import buffers
 from primus_lint.ledger.optimizer import offloaded
 from primus_lint.ledger.result import HOST, HOST_LOADER, HOST_SAVE, HOST_SAVE_FIRST, Item
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk

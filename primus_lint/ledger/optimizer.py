@@ -6,12 +6,13 @@ TransformerEngine `FusedAdam`; figures of Adam held against the real objects in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import as_int
 from primus_lint.ledger.muon import MUON, muon_elements
 from primus_lint.ledger.primus import variable
 from primus_lint.ledger.result import HOST, STATIC, Item
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.ledger.sizes import Sizes

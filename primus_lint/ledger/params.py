@@ -6,7 +6,9 @@ The order matters: gradient buffers walk it backwards. Held against the real `GP
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk

@@ -9,11 +9,12 @@ megatron-fsdp      by strategy: `optim` splits the states, `optim_grads` the gra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import ceil_div, maximum, minimum, where
 from primus_lint.ledger import params, weight_copies
 from primus_lint.ledger.activations.kind import kind_of, mtp_kind
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import ceil_div, maximum, minimum, where
 from primus_lint.ledger import graphs, head, params
@@ -12,6 +12,7 @@ from primus_lint.ledger.activations.layer import checkpoint_bytes, kept
 from primus_lint.ledger.activations.offload import layers_on_device, offload
 from primus_lint.ledger.activations.recompute import selective
 from primus_lint.ledger.activations.tensors import total
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk

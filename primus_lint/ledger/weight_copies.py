@@ -8,13 +8,14 @@ Source: TE `get_weight_workspace`; ../shared/reference/byte-accounting-amd.md se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import where
 from primus_lint.ledger import params
 from primus_lint.ledger.activations.kind import kind_of, mtp_kind, recipe
 from primus_lint.ledger.activations.quantize import FP4_BLOCK, MX_BLOCK
 from primus_lint.ledger.architecture import architecture
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.ir.layout import Chunk

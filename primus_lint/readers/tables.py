@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from primus_lint import resources
+from primus_lint.tuples import NamedTuple
 
 DEFAULT_VERSIONS = {
     "megatron": "d3528a21",

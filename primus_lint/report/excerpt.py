@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from primus_lint.tuples import NamedTuple
 
 LIMIT = 160  # characters of a line that are shown
 BEFORE = 60  # of them before a place that is farther to the right

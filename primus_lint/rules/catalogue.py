@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint import resources
 from primus_lint.lines import Lines
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

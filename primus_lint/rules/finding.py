@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.readers.document import Section

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import NamedTuple
+
+from primus_lint.tuples import NamedTuple
 
 # Families of the shipped model table, and those that recipes name beside them; a word inside another is none.
 FAMILIES = (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from primus_lint.rules import catalogue
 from primus_lint.rules.finding import Finding, Place
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.pipeline import Checked, Subject

@@ -13,7 +13,8 @@ when it ends.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from primus_lint.tuples import NamedTuple
 
 from .closed_form import warmup
 

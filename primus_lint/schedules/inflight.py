@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
+
+from primus_lint.tuples import NamedTuple
 
 from ..formula import maximum
 from .events import Event, rank_schedule, schedule

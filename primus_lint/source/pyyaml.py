@@ -1,7 +1,8 @@
 """What is taken of PyYAML: libyaml's events, the table of YAML 1.1's implicit types, and the errors.
 
-On import PyYAML compiles a set of nearly all characters for its reader in Python, which libyaml makes unnecessary. That is
-half of what a bare interpreter costs (6 ms of the 104 of a cold check, in 30 paired runs), so it is left to its first use.
+On import PyYAML compiles its regular expressions: a set of nearly all characters for its reader in Python, which libyaml
+makes unnecessary (half of what a bare interpreter costs: 6 ms of the 104 of a cold check, in 30 paired runs), and those of
+types that few files have. Each is left to its first use.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ _compile = re.compile
 class _Later:
     """A regular expression that is compiled when somebody uses it."""
 
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
+    def __init__(self, pattern: Any, flags: Any = 0) -> None:
+        self._wanted = pattern, flags
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_compile(self._pattern), name)
+        found = getattr(_compile(*self._wanted), name)
+        setattr(self, name, found)
+        return found
 
 
-re.compile = lambda pattern, flags=0: (  # type: ignore[assignment]
-    _Later(pattern) if "\U00010000" in str(pattern) else _compile(pattern, flags)
-)
+re.compile = _Later  # type: ignore[assignment]
 try:
     from yaml import YAMLError
     from yaml.events import (

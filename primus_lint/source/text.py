@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_right
-from typing import NamedTuple
+
+from primus_lint.tuples import NamedTuple
 
 _BOMS = (
     (b"\xef\xbb\xbf", "utf-8"),

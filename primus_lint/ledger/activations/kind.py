@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Run

@@ -8,11 +8,12 @@ conditions (ids in the comments).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import is_scalar
 from primus_lint.lower.megatron import hybrid
 from primus_lint.lower.megatron.namespace import Namespace, evaluate_pattern
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

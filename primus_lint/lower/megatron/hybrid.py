@@ -6,9 +6,8 @@ hybrid layer allocation at d3528a21 and d98e8a64.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from primus_lint.lower.megatron.namespace import countable
+from primus_lint.tuples import NamedTuple
 
 SYMBOLS = {"d3528a21": "M*-E", "d98e8a64": "M*-EGD+"}
 

@@ -6,12 +6,13 @@ anyway is shown by the profile `all`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.rules.checks.key_facts import keys_of, listed, name_of, removed_of, say, shown, written
 from primus_lint.rules.checks.keys import is_environment_name
 from primus_lint.rules.checks.presets import PRECISION
 from primus_lint.rules.finding import Change, Finding, Fix
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
