@@ -176,10 +176,9 @@ def replace_file(path: str, data: bytes, expected: bytes) -> None:
 
 def file_source(path: str) -> SourceText:
     """The text of a file that a command is about. Raises UsageError."""
-    from primus_lint.source.text import SourceText
 
     try:
-        return SourceText.from_path(path)
+        return _recipe_text(path)
     except OSError as error:
         raise UsageError(unreadable(path, error)) from None
 
@@ -214,12 +213,21 @@ def say_findings(checked: Checked) -> None:
         say(f"{finding.severity}[{finding.name}]: {finding.message}")
 
 
+def _recipe_text(path: str) -> SourceText:
+    """The text of a file. Raises OSError, also for a format that no reader knows and that would be no YAML."""
+    from primus_lint.source.text import SourceText
+
+    if path.endswith(".toml") and os.path.isfile(path):
+        raise OSError(errno.EINVAL, "TOML is not read; recipes of TorchTitan are read from Primus's YAML")
+    return SourceText.from_path(path)
+
+
 def read_source(path: str, stdin_filename: str | None) -> SourceText:
     """The text of a file or of standard input. Raises OSError."""
     from primus_lint.source.text import SourceText
 
     if path != "-":
-        return SourceText.from_path(path)
+        return _recipe_text(path)
     data = sys.stdin.buffer.read()
     return SourceText.from_bytes(stdin_filename or "<stdin>", data)
 

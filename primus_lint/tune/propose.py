@@ -84,7 +84,10 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     proposal = Proposal(subject)
     if subject.section.framework != "megatron" or subject.run is None:
         if how.tune:
-            proposal.reason = f"no search: {'; '.join(subject.no_time)}"
+            why = (
+                "; ".join(subject.no_time) or f"only recipes of Megatron are tuned, not of {subject.section.framework}"
+            )
+            proposal.reason = f"no search: {why}"
         return proposal
     accelerator = subject.accelerator
     if accelerator is None or subject.target.world_size is None:

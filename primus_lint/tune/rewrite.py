@@ -129,7 +129,10 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
             path = origin.key_path if origin is not None else _mapping_path(section, change.key, document)
             if path is None:
                 return f"{change.key} is not set in this file"
-            out.append(Operation("rename", path, change.value))
+            section_of, _, last = str(change.value).rpartition(".")
+            if section_of != change.key.rpartition(".")[0]:
+                return f"{change.key} cannot be renamed to {change.value}, a key of another section"
+            out.append(Operation("rename", path, last))
             continue
         if origin is not None:
             gone = change.value is None and _is_null_without(change.key, origin, section, document)

@@ -20,6 +20,7 @@ class WhatIf(NamedTuple):
     fits: bool | None
     gain: float
     peak_bytes: int
+    bubble_fraction: float
 
 
 def different(given: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,4 +47,4 @@ def what_if(subject: Subject, changes: dict[str, Any]) -> WhatIf | None:
         return None
     fits = ledger.fits(subject.accelerator.visible_hbm_bytes)
     gain = float(now.iteration_s) / float(then.iteration_s) - 1
-    return WhatIf(changes, fits, gain, int(ledger.worst_rank.device_high_bytes))
+    return WhatIf(changes, fits, gain, int(ledger.worst_rank.device_high_bytes), float(then.bubble_fraction))

@@ -230,3 +230,12 @@ def test_the_schema_of_experiments_accepts_the_example_recipes_and_refuses_a_wro
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(recipe, schema)
     assert lint("schema", "nothing").exit_code == 2
+
+
+def test_a_format_that_nobody_reads_is_named(tmp_path: Path, lint: Any) -> None:
+    file = tmp_path / "train.toml"
+    file.write_text("[job]\ndump_folder = 'out'\n")
+    for words in (["check"], ["project", "--gpu", "h100", "--nodes", "1"]):
+        result = lint(*words, str(file))
+        assert result.exit_code == 2
+        assert "TOML is not read" in result.stderr

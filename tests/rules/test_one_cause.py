@@ -66,8 +66,20 @@ def test_what_a_missing_layer_would_say_is_not_guessed() -> None:
     assert "preset-missing" in subject.no_memory[0]
 
 
+def test_a_step_that_leaves_the_bubble_large_is_told_and_is_no_fix() -> None:
+    path = CLEAN.with_name("illegal-qwen2.5_7B.yaml")
+    text = path.read_text().replace("pipeline_model_parallel_size: 8", "pipeline_model_parallel_size: 4")
+    checked = check_source(SourceText.from_text(str(path), text), Options(gpu="mi300x", nodes=1))
+    (finding,) = [finding for finding in checked.findings if finding.code == "T103"]
+    assert "virtual stages a rank gain" in finding.message
+    assert "and leave" in finding.message
+    assert finding.fixes == ()
+
+
 def test_an_unknown_position_embedding_is_said_once() -> None:
-    assert [code for code, _ in found("position_embedding_type", "ropee")] == ["P236"]
+    assert [code for code, _ in found("position_embedding_type", "ropee")] == [
+        "K144"
+    ]  # which offers rope; P236 is told by it
 
 
 @pytest.mark.parametrize("value", ["-1", "0", "99999999999999999999", "1.5"])

@@ -23,6 +23,7 @@ FEW_ROWS = (
     1024  # of an expert and micro-batch; H100's fused experts reach 20 % of peak at 64-256, 48 % at 256-1k, 70 % above
 )
 UNEVEN = 0.10  # busy time of the slowest pipeline rank over the mean
+IDLE = 0.15  # share of the step that a pipeline stands idle
 WORTH = 0.02  # a suggestion must gain two percent: less drowns in the spread of repeated runs
 
 
@@ -62,7 +63,7 @@ def gradients_not_overlapped(subject: Subject, run: Run, rule: dict[str, Any]) -
 
 def large_bubble(subject: Subject, run: Run, projection: Projection, rule: dict[str, Any]) -> Iterator[Finding]:
     """The pipeline waits for a large share of the step."""
-    if run.parallel.pp == 1 or projection.bubble_fraction < 0.15:
+    if run.parallel.pp == 1 or projection.bubble_fraction < IDLE:
         return
     microbatches = run.batch.num_microbatches
     message = (
@@ -76,6 +77,9 @@ def large_bubble(subject: Subject, run: Run, projection: Projection, rule: dict[
         yield make(rule, subject.lowered, message, keys)
         return
     message += f"; {vpp} virtual stages a rank gain about {outcome.gain:.0%} tokens/s"
+    if outcome.bubble_fraction >= IDLE:  # a step in the right direction, and no cure
+        yield make(rule, subject.lowered, f"{message} and leave {outcome.bubble_fraction:.0%}", keys)
+        return
     yield _finding(subject, rule, message, keys, outcome.changes, f"use {vpp} virtual stages per pipeline rank")
 
 
