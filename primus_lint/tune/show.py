@@ -126,7 +126,12 @@ def certificate_lines(certificate: dict[str, Any]) -> Iterator[str]:
         f"slow, {certificate['fitting']:,} fit, {certificate['rescored']} rescored exactly"
     )
     if certificate["not_looked_at"]:
-        yield f"    {certificate['not_looked_at']:,} not looked at: the budget was over"
+        over = (
+            ": the budget was over"
+            if certificate["gap"] > 0
+            else ", and none can be faster by its bound: the budget was over"
+        )
+        yield f"    {certificate['not_looked_at']:,} not looked at{over}"
     yield f"    removed by {removed or 'nothing'}"
     if certificate["always_on"]:
         yield f"    on in every candidate, as it never costs: {', '.join(certificate['always_on'])}"

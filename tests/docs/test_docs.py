@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from primus_lint.cli.group import cli
 from primus_lint.cli.options import CHECK, COMMANDS, FIX
 from primus_lint.hardware import accelerator, names
 from primus_lint.settings import KEYS
@@ -135,3 +137,18 @@ def test_every_command_of_every_page_runs() -> None:
         shown = gen_docs.expand(text)
         assert "```run" not in shown, path
         assert gen_docs.ROOT not in shown, path
+
+
+def test_the_readme_shows_what_is_printed() -> None:
+    """Its block of findings, line by line; a line that ends in "..." is the beginning of one."""
+    with open(os.path.join(gen_docs.ROOT, "README.md"), encoding="utf-8") as file:
+        text = file.read().partition("## What it says")[2]
+    shown = [line for line in text.split("```")[1].splitlines() if line]
+    result = CliRunner().invoke(
+        cli, ["check", "-q", "--output-format", "text", os.path.join(gen_docs.ROOT, "examples", "configs")]
+    )
+    printed = [line.replace(os.path.relpath(gen_docs.ROOT) + "/", "") for line in result.output.splitlines()]
+    printed = [line.replace(gen_docs.ROOT + "/", "") for line in printed]
+    for line in shown:
+        begin = line.removesuffix("...")
+        assert any(other == line or (begin != line and other.startswith(begin)) for other in printed), line
