@@ -19,7 +19,9 @@ def gpus(sizes: Sequence[int]) -> str:
 
 
 def gib(size_bytes: float) -> str:
-    """Bytes in GiB with one decimal (MiB below 0.1 GiB)."""
+    """Bytes in GiB with one decimal (MiB below 0.1 GiB, KiB below 0.1 MiB)."""
+    if 0 < abs(size_bytes) < 0.1 * 2**20:
+        return f"{size_bytes / 2**10:.1f} KiB"
     if abs(size_bytes) < 0.1 * 2**30:
         return f"{size_bytes / 2**20:.1f} MiB"
     return f"{size_bytes / 2**30:,.1f} GiB"

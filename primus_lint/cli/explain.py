@@ -53,13 +53,13 @@ def _rule_or_key(what: str) -> int:
         if versions:
             click.echo(f"\nholds {' '.join(f'{side} {version}' for side, version in versions.items())}")
         if rule["catalogue"]:
-            click.echo(f"\nframework conditions: {', '.join(rule['catalogue'])}")
+            click.echo(f"\ncatalogue of framework conditions: {', '.join(rule['catalogue'])}")
         for fix in rule["fix"]:
             click.echo(f"\nfix ({fix['safety']}): {fix['title']}")
         for example in rule.get("examples") or []:
             for kind in ("bad", "fixed", "good"):
                 if kind in example:
-                    click.echo(f"\n{kind}: {example[kind]}")
+                    click.echo(f"\n{kind}:\n{_example(example[kind])}")
         if rule.get("see"):
             click.echo(f"\nsee: {', '.join(rule['see'])}")
         return 0
@@ -79,6 +79,17 @@ def _rule_or_key(what: str) -> int:
     return 2
 
 
+def _example(example: Any) -> str:
+    """What an example sets or says, as YAML, indented."""
+    from textwrap import indent
+
+    from primus_lint.source.render import render_value
+
+    if isinstance(example, dict):
+        example = "\n".join(f"{key}: {render_value(value)}" for key, value in example.items()) or "(nothing set)"
+    return indent(str(example).rstrip(), "  ")
+
+
 def _key_of(what: str) -> str:
     """The argument of a command-line flag, with or without its dashes in front; hyphens count as underscores."""
     if "-" not in what:
@@ -93,6 +104,8 @@ def _key_of(what: str) -> str:
 def _key(name: str) -> bool:
     from primus_lint.readers.tables import DEFAULT_VERSIONS, table
     from primus_lint.rules.catalogue import documents
+    from primus_lint.rules.checks.key_states import STANDS_FOR
+    from primus_lint.source.render import render_value
 
     found = False
     for framework in DEFAULT_VERSIONS:
@@ -101,9 +114,14 @@ def _key(name: str) -> bool:
             continue
         found = True
         click.echo(f"{name} ({framework})")
-        for field in ("type", "default", "choices", "state", "to", "note"):
+        for field in ("type", "default", "choices", "state", "note"):
             if facts_of_key.get(field) is not None:
-                click.echo(f"  {field}: {facts_of_key[field]}")
+                click.echo(f"  {field}: {render_value(facts_of_key[field])}")
+        if facts_of_key.get("scope") is not None:
+            click.echo(f"  read only with {facts_of_key['scope']}")
+        instead = facts_of_key.get("to") or (STANDS_FOR.get(name) if framework == "primus-megatron" else None)
+        if instead is not None:
+            click.echo(f"  the key that works{' elsewhere' if facts_of_key.get('scope') else ''}: {instead}")
     if found:
         rules = [rule for rule in documents().values() if name in rule["names"] or name in (rule.get("keys") or ())]
         for rule in rules:

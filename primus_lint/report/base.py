@@ -7,8 +7,10 @@ are laid out in a scratch folder and read there.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.units import gib
@@ -156,9 +158,26 @@ class Base:
         self.commit = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", name).decode().strip()
         listed = self._git("diff", "--name-only", "--no-renames", "-z", self.commit, "--")
         self.changed = set(listed.decode("utf-8", "surrogateescape").split("\0"))
-        renames = self._git("diff", "--find-renames", "--diff-filter=R", "--name-status", "-z", self.commit, "--")
+        self.renamed = self._renames()
+
+    def _renames(self) -> dict[str, str]:
+        """New name -> the name at the revision. Recipes that git does not know yet (a plain `mv`) count as added: they are
+        entered into a copy of the index."""
+        found = self._git("ls-files", "--others", "--exclude-standard", "-z", "--", "*.yaml", "*.yml", "*.sh")
+        diff = ("diff", "--find-renames", "--diff-filter=R", "--name-status", "-z", self.commit, "--")
+        if not found:
+            renames = self._git(*diff)
+        else:
+            index = os.path.join(self.root, self._git("rev-parse", "--git-path", "index").decode().strip())
+            with TemporaryDirectory(prefix="primus-lint-index-") as folder:
+                copy = os.path.join(folder, "index")
+                if os.path.exists(index):
+                    shutil.copyfile(index, copy)
+                new = ("add", "--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
+                self._git(*new, given=found, GIT_INDEX_FILE=copy, GIT_LITERAL_PATHSPECS="1")
+                renames = self._git(*diff, GIT_INDEX_FILE=copy)
         words = renames.decode("utf-8", "surrogateescape").split("\0")  # R100, old, new, R087, old, new, ...
-        self.renamed = dict(zip(words[2::3], words[1::3], strict=False))
+        return dict(zip(words[2::3], words[1::3], strict=False))
 
     def attach(self, checked: Checked) -> None:
         """Give every section of a changed file its `before`, and note the comparison."""
@@ -191,8 +210,6 @@ class Base:
 
     def close(self) -> None:
         if self._tree is not None:
-            import shutil
-
             shutil.rmtree(self._tree, ignore_errors=True)
             self._tree = None
 
@@ -222,9 +239,8 @@ class Base:
     def _lay_out(self) -> str:
         import io
         import tarfile
-        import tempfile
 
-        folder = tempfile.mkdtemp(prefix="primus-lint-base-")
+        folder = mkdtemp(prefix="primus-lint-base-")
         names = (
             self._git("ls-tree", "-r", "-z", "--name-only", self.commit).decode("utf-8", "surrogateescape").split("\0")
         )
@@ -256,11 +272,13 @@ class Base:
         except BaseError:
             return None
 
-    def _git(self, *words: str) -> bytes:
+    def _git(self, *words: str, given: bytes = b"", **variables: str) -> bytes:
+        """What a git command prints; `given` is its standard input, `variables` are added to its environment."""
         try:
             done = subprocess.run(
-                ["git", "-C", self.root, *words], capture_output=True, check=False, timeout=GIT_TIMEOUT_S
-            )
+                ["git", "-C", self.root, *words], capture_output=True, check=False, timeout=GIT_TIMEOUT_S,
+                input=given, env={**os.environ, **variables},
+            )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BaseError(f"git cannot be run: {error}") from None
         if done.returncode:

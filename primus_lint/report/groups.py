@@ -55,11 +55,12 @@ def cause_of(checked: Checked, finding: Finding) -> Place | None:
         return place
     if finding.section is None or not finding.keys:
         return None
-    origins = [origin for key in finding.keys if (origin := finding.section.origin(key)) is not None]
-    if not origins or any(origin.path == checked.document.path and origin.line > 0 for origin in origins):
+    origins = [(key, origin) for key in finding.keys if (origin := finding.section.origin(key)) is not None]
+    if not origins or any(origin.path == checked.document.path and origin.line > 0 for _, origin in origins):
         return None
-    first = origins[0]
-    return Place(first.path, first.line, first.column, first.span) if first.path and first.line > 0 else None
+    key, first = origins[0]
+    label = dict(finding.labels).get(key, "")
+    return Place(first.path, first.line, first.column, first.span, label) if first.path and first.line > 0 else None
 
 
 def grouped(findings: list[tuple[Checked, Finding]], grouping: bool = True) -> list[Group]:

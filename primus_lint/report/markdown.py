@@ -65,8 +65,8 @@ def comparison_table(report: Report) -> list[str]:
 
 
 def file_table(report: Report) -> list[str]:
-    """Files with findings first, at most ROWS of them."""
-    order = sorted(report.checked, key=lambda item: (not _open(item), item.path))
+    """At most ROWS files, those with most errors first, then those with most warnings."""
+    order = sorted(report.checked, key=lambda item: ([-number for number in _numbers(item)], item.path))
     lines = ["| recipe | findings | memory of the worst rank | tokens/s/GPU |", "| --- | --- | --- | --- |"]
     for checked in order[:ROWS]:
         memory, speed = _figures(checked)
@@ -77,9 +77,15 @@ def file_table(report: Report) -> list[str]:
     return lines
 
 
-def _open(checked: Checked) -> str:
+def _numbers(checked: Checked) -> list[int]:
+    """Errors, warnings and notes of a file."""
     shown = [finding.severity for finding in checked.findings if finding.suppressed is None]
-    return " ".join(f"{MARKS[kind]} {shown.count(kind)}" for kind in MARKS if kind in shown)
+    return [shown.count(kind) for kind in MARKS]
+
+
+def _open(checked: Checked) -> str:
+    counts = zip(MARKS.values(), _numbers(checked), strict=True)
+    return " ".join(f"{mark} {number}" for mark, number in counts if number)
 
 
 def _figures(checked: Checked) -> tuple[str, str]:
@@ -88,7 +94,12 @@ def _figures(checked: Checked) -> tuple[str, str]:
     for subject in checked.subjects:
         ledger, accelerator, projection = subject.ledger, subject.accelerator, subject.projection
         if ledger is None:
-            reasons = reasons or f"none: {cell('; '.join(subject.no_memory))}"
+            why = (
+                cell("; ".join(subject.no_memory))
+                if subject.modelled
+                else f"{subject.section.framework} is not modelled"
+            )
+            reasons = reasons or f"none: {why}"
             continue
         memory = f"{gib(ledger.worst_rank.device_low_bytes)} to {gib(ledger.worst_rank.device_high_bytes)}"
         fits = None

@@ -64,7 +64,7 @@ def test_a_faster_or_a_new_recipe_is_none(git_repo: Path, report: Any, lint: Any
 
 
 def test_a_renamed_recipe_is_compared_with_what_it_was(git_repo: Path, report: Any, lint: Any) -> None:
-    """As git tells renames: added, or committed; also into another folder, with a parent beside the old place."""
+    """As git tells renames: a plain `mv`, added, or committed; also into another folder, with a parent beside the old place."""
     child = git_repo / "configs" / "child.yaml"
     child.write_text(
         "extends: clean-llama3.1_8B.yaml\nexp_name: a child of the clean recipe with a longer text of its own\n"
@@ -83,6 +83,14 @@ def test_a_renamed_recipe_is_compared_with_what_it_was(git_repo: Path, report: A
         "configs/other/renamed.yaml": CLEAN,
     }
     assert {file["verdict"] for file in files.values()} == {"as fast"}
+    git(git_repo, "reset", "-q")  # git knows neither the new names nor that the old ones are gone
+    status = git(git_repo, "status", "--short")
+    again = compared(report("--base", "HEAD", *on, "configs/other"))
+    assert {path: file["renamed_from"] for path, file in again.items()} == {
+        path: file["renamed_from"] for path, file in files.items()
+    }
+    assert git(git_repo, "status", "--short") == status
+    git(git_repo, "add", "-A")
     slow_down(git_repo / "configs/other/renamed.yaml")
     git(git_repo, "commit", "-q", "-am", "moved")
     out = lint("--base", "HEAD~1", *on, "configs/other").stdout

@@ -87,3 +87,22 @@ def test_flags_that_another_file_runs_with_more() -> None:
 def test_megatron_deepspeed_is_not_judged_by_megatrons_conditions() -> None:
     command = f"pretrain_gpt.py {SIZES}{BATCH}--deepspeed --zero-stage 1 --pipeline-model-parallel-size 3"
     assert severities(command) == {"flag-of-the-program": "warning"}
+
+
+def test_a_program_may_take_over_what_other_programs_of_the_repository_add() -> None:
+    def errors(own: str) -> set[str]:
+        arguments = "".join(
+            f"  {flag}\n" for flag in (*MODEL_ARGS, "--export-default-te-spec: true", *own.split("; ")) if flag
+        )
+        checked = check_source(SourceText.from_text("model_config.yaml", f"MODEL_ARGS:\n{arguments}"), Options())
+        assert checked.is_recipe
+        return {finding.name for finding in checked.findings if finding.severity == "error"}
+
+    assert errors("") == {"unknown-argument"}  # Megatron's parser alone has none
+    assert errors("--my-data: x; --my-router: y; --my-soft-mask: true") == set()
+
+
+MODEL_ARGS = (
+    "--num-layers: 4", "--hidden-size: 64", "--num-attention-heads: 4", "--seq-length: 64", "--vocab-size: 1000",
+    "--max-position-embeddings: 64", "--micro-batch-size: 1", "--train-iters: 2", "--lr: 1e-4", "--bf16: true",
+)  # fmt: skip

@@ -342,7 +342,7 @@ def _not_modelled(v: Namespace) -> tuple[str, ...]:
     if v["vocab_size"] is None and v.get("padded_vocab_size") is None:
         known = v["tokenizer_vocabulary"]
         if known is None:
-            out.append("vocabulary size: the tokenizer is not at hand; give it with --set vocab_size=N")
+            out.append("the vocabulary size is not known: give it with --set vocab_size=N")
         elif not known.exact:
             out.append(f"vocabulary size: at most {known.size:,}, the rows of the published {known.source}")
     if v.get("rampup_batch_size"):

@@ -104,8 +104,9 @@ def layout_text(v: Namespace) -> str | None:
 def layout_mtp_problem(v: Namespace) -> str:
     """What Megatron refuses about the MTP layers of the layout, in a few words; "" when nothing."""
     units, depths = v["layout_units"], v["mtp"]
-    if v["layout_text"].count("m") != depths:
-        return f"the layout has {v['layout_text'].count('m')} m for {depths} MTP layers"
+    placed = v["layout_text"].count("m")
+    if placed != depths:
+        return f"the layout places {placed or 'no'} MTP layer{'s' * (placed > 1)} (m), mtp_num_layers is {depths}"
     if "t" in v["layout_text"].partition("m")[2]:
         return "a layer (t) follows an MTP layer (m) in the layout"
     for number, stage in enumerate(units):

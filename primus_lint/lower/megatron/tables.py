@@ -17,6 +17,12 @@ def keys(version: str, framework: str = "megatron") -> dict[str, dict[str, Any]]
     return table
 
 
+def programs(version: str) -> dict[str, dict[str, Any]]:
+    """Arguments that single programs of Megatron's repository add to those of the parser."""
+    extra: dict[str, dict[str, Any]] = tables.table("megatron", key_table(version))["extra"]
+    return extra
+
+
 def names_known(version: str) -> dict[str, Any]:
     """Every argument that a version's parser has (as a mapping for fast look-ups)."""
     return tables.defaults("megatron", key_table(version))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.lower.megatron.aliases import aliases
 from primus_lint.lower.megatron.namespace import evaluate_pattern
-from primus_lint.lower.megatron.tables import keys
+from primus_lint.lower.megatron.tables import keys, programs
 from primus_lint.rules.checks.choice_effects import meant
 from primus_lint.rules.engine import make, words
 from primus_lint.rules.finding import Change, Fix
@@ -39,8 +39,10 @@ _LIST_EXPRESSION = frozenset("0123456789,[]()+*")
 def unknown(lowered: Lowered, rule: dict[str, Any]) -> Iterator[Finding]:
     """Arguments that this version of Megatron does not have."""
     table = keys(lowered.version)
+    # A program with flags of its own may add what other programs of the repository add.
+    more = programs(lowered.version) if lowered.section.own_flags else {}
     for key in lowered.section.values:
-        if key in table or key in aliases(lowered.version):
+        if key in table or key in aliases(lowered.version) or key in more:
             continue
         other = "d3528a21" if lowered.version == "d98e8a64" else "d98e8a64"
         if key in keys(other):

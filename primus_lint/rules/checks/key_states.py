@@ -91,6 +91,8 @@ def preset_without_effect(subject: Subject, rule: dict[str, Any]) -> Iterator[Fi
     if items:
         parts = [f"{item.key} {shown(item.asked)}{_runs(item)}" for item in items]
         message = f"the model preset {subject.section.model} asks in vain for {listed(parts, 4)}"
+        if len(items) == 1 and items[0].instead is not None:
+            message += f"; {items[0].instead} is the key that works"
         labels = tuple((item.key, item.why) for item in items)
         yield say(rule, subject, message, tuple(item.key for item in items), labels=labels)
 

@@ -52,7 +52,7 @@ def _other(text: Any, own: Name) -> str | None:
     if differ(name.families, own.families):
         return "/".join(sorted(name.families))
     if differ(name.sizes, own.sizes):
-        return "/".join(sorted(name.sizes)).upper()
+        return "/".join(sorted(name.sizes)).upper().replace("X", "x")
     return None
 
 
