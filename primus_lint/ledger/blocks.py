@@ -106,10 +106,11 @@ class Pool:
 
 def waste_bytes(
     weights: list[int], stores: list[int], owned: list[int], freed: bool, main: int, moments: tuple[int, ...],
-    gradients: int = 0,
+    gradients: int = 0, loaded: bool = False,
 ) -> int:  # fmt: skip
     """Bytes beyond the tensors: `weights` and `stores` (buffers) in bytes, `owned` in elements, with `main`, `moments` and
-    `gradients` (of the main parameters) bytes each; `freed`: the weights' own storage goes once the buffers are there."""
+    `gradients` (of the main parameters) bytes each; `freed`: the weights' own storage goes once the buffers are there;
+    `loaded`: the moments are made anew beside those that a checkpoint was read into."""
     pool = Pool()
     held = [(pool.take(size), size) for size in weights]
     for size in stores:
@@ -125,9 +126,12 @@ def waste_bytes(
     if gradients:
         for numel in owned:
             pool.take(numel * gradients)
-    for numel in owned:
-        for width in moments:
-            pool.take(numel * width)
+    sizes = [numel * width for numel in owned for width in moments]
+    read = [(pool.take(size), size) for size in sizes] if loaded else []
+    for size in sizes:
+        pool.take(size)
+    for block, size in read:
+        pool.give(block, size)
     return pool.waste
 
 
@@ -141,14 +145,32 @@ def replayed(
     segments = tuple(tuple(chunk) for chunk in stage.segments)
     stores = tuple(grid.buffers for grid in stage.grids)
     return _replayed(
-        segments, stores, sizes.e, sizes.grad, optimizer.sharding == "distributed", main, moments, last, gradients
+        segments,
+        stores,
+        sizes.e,
+        sizes.grad,
+        optimizer.sharding == "distributed",
+        main,
+        moments,
+        last,
+        gradients,
+        loads_beside(sizes),
     )
+
+
+def loads_beside(sizes: Sizes) -> bool:
+    """Whether the moments are copies of those that a checkpoint was read into: TransformerEngine's
+    `FusedAdam.load_state_dict` makes new tensors while the loaded ones are still referred to. The distributed optimizer
+    copies into its own, and what a `torch` checkpoint brings lies in host memory."""
+    run = sizes.run
+    plain = run.optimizer.sharding == "none" and run.optimizer.name == "adam"
+    return bool(run.args.get("resumed")) and plain and run.args.get("ckpt_format") != "torch"
 
 
 @lru_cache(maxsize=256)
 def _replayed(
     segments: tuple[tuple[Segment, ...], ...], grids: tuple[tuple[Buffer, ...], ...], weight: int, gradient: int,
-    sharded: bool, main: int, moments: tuple[int, ...], last: bool, gradients: int,
+    sharded: bool, main: int, moments: tuple[int, ...], last: bool, gradients: int, loaded: bool,
 ) -> int | None:  # fmt: skip
     """Equal stages are replayed once."""
     everything = [segment for chunk in segments for segment in chunk]
@@ -173,4 +195,4 @@ def _replayed(
         if not sharded:
             owned += [param.numel for param in params if param.expert is expert]
     weights = [param.numel * weight for param in params]
-    return waste_bytes(weights, stores, owned, sharded, main, moments, gradients)
+    return waste_bytes(weights, stores, owned, sharded, main, moments, gradients, loaded)

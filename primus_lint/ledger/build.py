@@ -194,7 +194,7 @@ class _Parts:
         gradients = sum(item.bytes for name, item in items.items() if name.startswith("gradients "))
         coming = sharding.coming_gradients_bytes(sizes, gradients)
         main_gradients = transients.main_gradient_bytes(sizes, owned)
-        ahead = sharding.ahead_bytes(sizes, chunks, stage)
+        ahead = sharding.stays_whole_bytes(sizes, chunks, stage)
         steady = base - where(main_gradients > 0, coming, 0) + main_gradients + ahead
         memory.steady_allocated_bytes = steady + shift
         moments = sum(item.bytes for name, item in items.items() if name.startswith("optimizer moment"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import minimum, where
+from primus_lint.formula import maximum, minimum, where
 from primus_lint.ledger.activations.layer import kept_selective
 from primus_lint.ledger.activations.norms import input_bytes, statistics_bytes
 from primus_lint.ledger.activations.quantize import linear_input
@@ -114,6 +114,22 @@ def logits_transient_bytes(sizes: Sizes) -> Any:
         return 0 * sizes.S
     source = 0 if sizes.act == 4 else sizes.act
     return sizes.S * per_token * (source + 4 if fusion == "native" else source)
+
+
+def weight_gradient_bytes(sizes: Sizes) -> Any:
+    """What the backward of the output layer needs beyond what the loss keeps: the gradient of its input (before tensor ranks
+    share it) and of its weight, made on its own without fused accumulation (under torch FSDP2 it counts with the units).
+    Less what is gone by then: of logits kept in fp32 there is a gradient in the activations' dtype.
+    """
+    run = sizes.run
+    fusion = run.kernels.cross_entropy_fusion
+    if fusion == "linear":
+        return 0 * sizes.S
+    made = sizes.S * sizes.h * sizes.act
+    if not (run.optimizer.gradient_accumulation_fusion or enabled(run) or run.optimizer.sharding == "fsdp2"):
+        made = made + sizes.V // sizes.tp * sizes.h * sizes.act
+    gone = 0 if fusion == "te" else 4 - sizes.act
+    return maximum(made - gone * sizes.S * (sizes.V // sizes.tp), 0)
 
 
 def logits_bytes(sizes: Sizes) -> Any:

@@ -54,6 +54,8 @@ def state_bytes(sizes: Sizes) -> StateBytes:
             else:
                 main = 2
         first, second = MOMENT_BYTES[optimizer.exp_avg_dtype], MOMENT_BYTES[optimizer.exp_avg_sq_dtype]
+    if optimizer.sharding == "megatron-fsdp":  # a buffer of its own, whatever the weights are
+        main = {"bf16": 2, "fp16": 2, "auto": 0}.get(run.args.get("megatron_fsdp_main_params_dtype") or "fp32", 4)
     if optimizer.sharding == "fsdp2" and sizes.e == 4:
         main = 0  # the weights themselves are fp32
     if optimizer.name == "sgd":

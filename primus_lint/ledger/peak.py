@@ -43,7 +43,7 @@ def weights(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations, s
     On the chunk with the loss the backward begins there: what the loss keeps is gone when the layers begin, so the
     larger of both moments counts.
     """
-    gathered = sharding.gathered_bytes(sizes, chunks, stage)
+    whole = sharding.whole_bytes(sizes, chunks, stage)
     alive, forward, backward, pending = [], [], [], []
     for chunk in chunks:
         found = activations.chunk(chunk)
@@ -55,14 +55,18 @@ def weights(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations, s
             for kind in found.kinds:
                 beside = maximum(beside, activations.layer(kind))
             beside = where(sizes.m == 1, 0, beside)
+        # of the last layer to run backward: the others' tensors are gone by then
+        gone = found.bytes - found.bytes // max(len(chunk.layers), 1)
+        work = work + maximum(whole.first, whole.last - gone)
         ahead: Any = 0
         if chunk.loss:
             ahead = head.logits_transient_bytes(sizes)
             kept = found.parts["output and loss"][0]
-            work = maximum(kept + ahead, work) - kept
+            loss = maximum(ahead, head.weight_gradient_bytes(sizes))
+            work = maximum(kept + loss + whole.forward, work) - kept
         alive.append(found.bytes)
-        forward.append(ahead + gathered)
-        backward.append(work + beside + gathered)
+        forward.append(ahead + whole.forward)
+        backward.append(work + beside)
         pending.append(transients.pending_bytes(sizes, chunk))
     return Weights(alive, pending, forward, backward)
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import ceil_div, maximum, minimum, where
+from primus_lint.formula import ceil_div, maximum, minimum
 from primus_lint.ledger import params, weight_copies
 from primus_lint.ledger.activations.kind import kind_of, mtp_kind
+from primus_lint.ledger.activations.router import of_2026
 from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -63,21 +64,80 @@ def gathers_weights(sizes: Sizes) -> bool:
     return optimizer.sharding in ("fsdp2", "megatron-fsdp") and not whole
 
 
-def gathered_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any:
-    """Whole units during a backward: the weights in use, those that are gathered ahead, the gradient of the unit in use,
-    and that of the unit before, which is still being reduced.
+class Whole(NamedTuple):
+    """Bytes of whole weights and gradients beside the shards: in a forward, and at both ends of the layers' backward."""
 
-    Units are the transformer layers, and embedding and output layer of their own. Primus can gather weights in FP8.
+    forward: Any
+    first: Any
+    last: Any
+
+
+def whole_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Whole:
+    """What is whole while a chunk runs. Units are the transformer layers.
+
+    torch FSDP2: the unit in use and the one gathered ahead, the gradient of the unit in use and that of the unit before,
+    which is still being reduced; embedding and output layer are units too. Primus can gather weights in FP8.
+
+    Megatron-FSDP: `whole_elements`. Held against the real one in tests/oracle.
     """
     if not gathers_weights(sizes):
-        return 0
-    largest = largest_unit(sizes, chunks)
-    in_use = largest
-    for numel in end_units(stage):
-        in_use = maximum(in_use, numel)
-    units = in_use + largest
-    gathered = 1 if sizes.run.args.get("use_fsdp2_fp8_all_gather") else sizes.act
-    return maximum(units * gathered, ahead_bytes(sizes, chunks, stage)) + units * sizes.act
+        return Whole(0, 0, 0)
+    unit = largest_unit(sizes, chunks)
+    if sizes.run.optimizer.sharding == "fsdp2":
+        in_use = unit
+        for numel in end_units(stage):
+            in_use = maximum(in_use, numel)
+        units = in_use + unit
+        gathered = 1 if sizes.run.args.get("use_fsdp2_fp8_all_gather") else sizes.act
+        both = units * (gathered + sizes.act)
+        return Whole(both, both, both)
+    ends = outside_units(stage)
+    found = whole_elements(ends, stage.dense.real + stage.expert.real - ends, unit, ahead_elements(unit))
+    weights = weight_bytes(sizes, chunks, stage, found.weights)
+    return Whole(
+        weights,
+        weights + found.first_gradients * sizes.grad,
+        weight_bytes(sizes, chunks, stage, ends + unit) + found.last_gradients * sizes.grad,
+    )
+
+
+class WholeElements(NamedTuple):
+    """Elements that Megatron-FSDP has whole: weights after a step and at most, gradients of the first and last unit to run
+    backward."""
+
+    after_step: Any
+    weights: Any
+    first_gradients: Any
+    last_gradients: Any
+
+
+def whole_elements(ends: Any, units: Any, unit: Any, ahead: Any) -> WholeElements:
+    """Of `units` elements in layers of `unit` each and `ends` outside them, gathering `ahead` elements ahead.
+
+    What lies outside the units is whole from its first use on, weights and gradients. Of the units the one in use is, and
+    as many as hold `ahead` more, in either direction (`AllGatherPipeline`); gradients from their unit's backward until the
+    reduction of more than twice as many is under way, and one more (`GradReducePipeline`): small models keep them all.
+    """
+    further = ceil_div(ahead, unit) * unit
+    return WholeElements(
+        ends + minimum(units, further),
+        ends + minimum(units, unit + further),
+        ends + minimum(units, unit),
+        ends + minimum(units, (2 * ahead // unit + 2) * unit),
+    )
+
+
+def ahead_elements(unit: Any) -> Any:
+    """Elements that Megatron-FSDP gathers beyond those asked for: by default the size of a unit, at least 500 million
+    (`MegatronFSDP`, whose cap of a thousand million on the size of a communication is a floor)."""
+    return maximum(PREFETCH_ELEMENTS, unit)
+
+
+def weight_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage, elements: Any) -> Any:
+    """Bytes of so many elements of whole weights, and no more than all of them have: those in FP8 one byte each."""
+    whole = stage.dense.real + stage.expert.real
+    narrow = weight_copies.fp8_elements(sizes, chunks) * (sizes.e - 1)
+    return minimum(elements * sizes.e, whole * sizes.e - narrow)
 
 
 def largest_unit(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
@@ -94,19 +154,33 @@ def largest_unit(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
     return largest
 
 
-def ahead_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any:
-    """Weights that Megatron-FSDP gathers ahead under `overlap_param_gather`, after each step and in the backward: the
-    first unit and 500 million elements more, or all there are (`MegatronFSDP`, whose cap of a thousand million elements
-    on the size of a communication is a floor)."""
+def stays_whole_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Any:
+    """Weights that are whole between the steps of Megatron-FSDP.
+
+    After each step it gathers ahead, from the first parameter on. `log_params_norm` stops that again
+    (`stop_communication`): then what is outside the units stays alone, and before Megatron-LM of May 2026 (its #4717)
+    not even that.
+    """
     run = sizes.run
     if run.optimizer.sharding != "megatron-fsdp" or not gathers_weights(sizes):
         return 0
-    whole = stage.dense.real + stage.expert.real
-    ahead = PREFETCH_ELEMENTS
-    for numel in end_units(stage)[:1]:
-        ahead = ahead + numel
-    narrow = weight_copies.fp8_elements(sizes, chunks) * (sizes.e - 1)
-    return where(run.optimizer.overlap_param_gather, minimum(ahead * sizes.e, whole * sizes.e - narrow), 0)
+    ends = outside_units(stage)
+    if run.args.get("log_params_norm"):
+        return weight_bytes(sizes, chunks, stage, ends) if of_2026(sizes) else 0
+    unit = largest_unit(sizes, chunks)
+    found = whole_elements(ends, stage.dense.real + stage.expert.real - ends, unit, ahead_elements(unit))
+    return weight_bytes(sizes, chunks, stage, found.after_step)
+
+
+def outside_units(stage: Stage) -> Any:
+    """Elements of a rank that belong to no transformer layer."""
+    total: Any = 0
+    for chunk in stage.segments:
+        for segment in chunk:
+            if segment.name in ("embedding", "final norm", "output layer"):
+                for param in segment.params:
+                    total = total + param.numel * param.count
+    return total
 
 
 def end_units(stage: Stage) -> list[Any]:

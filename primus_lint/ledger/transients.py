@@ -153,7 +153,8 @@ def main_gradient_bytes(sizes: Sizes, owned: Any) -> Any:
     """fp32 gradients of the owned parameters, made when the gradients are not fp32; they stay until the next iteration
     clears them, so they count in the steady state but not at the peak of a backward."""
     optimizer = sizes.run.optimizer
-    if sizes.grad == 4 or (optimizer.precision_aware and optimizer.main_grads_dtype != "fp32"):
+    low = optimizer.main_grads_dtype != "fp32" or optimizer.sharding == "megatron-fsdp"  # taken as they are
+    if sizes.grad == 4 or (optimizer.precision_aware and low):
         return 0 * owned
     return 4 * owned
 

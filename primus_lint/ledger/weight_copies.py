@@ -2,7 +2,8 @@
 
 TransformerEngine keeps them from one micro-batch to the next: data and transpose where the FP8 GEMM needs both layouts
 (Hopper, and every AMD device), data alone on Blackwell with per-tensor scaling. Primus-Turbo keeps them for a step of
-several micro-batches; what the autograd nodes hold besides counts with the activations (`pinned`).
+several micro-batches; what the autograd nodes hold besides counts with the activations (`pinned`). Under torch FSDP2 the
+copies are of the gathered weights and stay whole (`_fp8_workspaces` of the modules, ROCm's TransformerEngine included).
 Source: TE `get_weight_workspace`; ../shared/reference/byte-accounting-amd.md sections 2.3 and 2.4.
 """
 
@@ -123,7 +124,8 @@ def primary_bytes(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
     split = optimizer.sharding == "megatron-fsdp" and optimizer.fsdp_strategy == "optim_grads_params"
     stored = 1 if split else _te_copies(sizes)  # a shard has no transpose
     elements = fp8_elements(sizes, chunks, split)
-    main = 4 if sizes.e == 4 else 0  # fp32 weights are their own main parameters, those in FP8 are not
+    # fp32 weights are their own main parameters, those in FP8 are not; Megatron-FSDP has main parameters in any case
+    main = 4 if sizes.e == 4 and optimizer.sharding != "megatron-fsdp" else 0
     return with_scales(sizes, stored, elements) + elements * (main - sizes.e)
 
 

@@ -86,12 +86,29 @@ def test_fsdp2_single_micro_batch_never_has_gradients_and_activations_at_once() 
 
 
 def test_megatron_fsdp_gathers_ahead() -> None:
-    """Under `overlap_param_gather`: the embedding and 500 million elements more, after a step and in the backward, where
-    the gradients of the unit in use and of the one before exist besides."""
+    """After a step embedding, output layer and final norm, and as many layers as hold 500 million elements (three of
+    218,112,000), whatever `overlap_param_gather` says. `log_params_norm` stops it: nothing is whole, and since May 2026 what
+    lies outside the layers alone."""
     changes = {**BASE, "use_megatron_fsdp": True, "data_parallel_sharding_strategy": "optim_grads_params"}
-    plain = account({**changes, "overlap_param_gather": False}, 8).ranks[0]
-    ahead = account({**changes, "overlap_param_gather": True}, 8).ranks[0]
-    gathered = (EMBEDDING + 500_000_000) * 2
-    assert ahead.steady_allocated_bytes - plain.steady_allocated_bytes == gathered
-    units = (EMBEDDING + LAYER) * 2
-    assert ahead.items["transients"].bytes - plain.items["transients"].bytes == gathered - units
+
+    def steady(version: str = "core-0.16.1", **args: Any) -> int:
+        found = account({**changes, "megatron_fsdp_main_grads_dtype": "fp32", **args}, 8, version=version).ranks[0]
+        return int(found.steady_allocated_bytes)
+
+    ahead = steady(overlap_param_gather=False)
+    assert ahead == steady(overlap_param_gather=True)
+    assert ahead - steady(log_params_norm=True) == (2 * EMBEDDING + 4096 + 3 * LAYER) * 2
+    assert steady("d98e8a64") - steady("d98e8a64", log_params_norm=True) == 3 * LAYER * 2
+
+
+def test_megatron_fsdp_gradients_follow_the_weights_since_2026() -> None:
+    """`megatron_fsdp_main_grads_dtype` is fp32 by default, then `auto`: the optimizer makes an fp32 copy of bf16 gradients."""
+    changes = {
+        **BASE, "use_megatron_fsdp": True, "data_parallel_sharding_strategy": "optim_grads_params", "log_params_norm": True,
+    }  # fmt: skip
+    few, more = (
+        account({**changes, "megatron_fsdp_main_grads_dtype": dtype}, 8).ranks[0] for dtype in ("fp32", "auto")
+    )
+    assert few.static_bytes == EIGHTH * (2 + 4 + 12)
+    assert more.static_bytes == EIGHTH * (2 + 2 + 12)
+    assert more.steady_allocated_bytes - few.steady_allocated_bytes == EIGHTH * (2 - 4 + 4)

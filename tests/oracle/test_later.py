@@ -78,3 +78,53 @@ print(live.peak - before)
 """
     )
     assert found == [2 * 500 + 2 * 300]
+
+
+@pytest.mark.skipif(REASON is not None, reason=REASON or "")
+def test_loaded_moments_are_copied_beside_those_of_the_checkpoint() -> None:
+    """`FusedAdam.load_state_dict`: new tensors, while the caller's are alive; 1 for each moment that is not the loaded one."""
+    found = run(
+        """
+from transformer_engine.pytorch.optimizers.fused_adam import FusedAdam
+adam = FusedAdam.__new__(FusedAdam)
+params = [torch.nn.Parameter(torch.zeros(1000)) for _ in range(2)]
+torch.optim.Optimizer.__init__(adam, params, {"lr": 1.0})
+adam.store_param_remainders, adam.master_weights, adam._scales = False, False, {}
+adam.name_to_dtype_map = {"exp_avg": torch.float32, "exp_avg_sq": torch.float32, "master_param": torch.float32}
+loaded = {index: {name: torch.zeros(1000) for name in ("exp_avg", "exp_avg_sq")} for index in range(2)}
+groups = [{"lr": 1.0, "params": [0, 1]}]
+adam.load_state_dict({"state": loaded, "param_groups": groups})
+old = {tensor.untyped_storage().data_ptr() for state in loaded.values() for tensor in state.values()}
+print(*(int(adam.state[p][name].untyped_storage().data_ptr() not in old) for p in params for name in ("exp_avg", "exp_avg_sq")))
+"""
+    )
+    assert found == [1, 1, 1, 1]
+
+
+@pytest.mark.skipif(REASON is not None, reason=REASON or "")
+def test_low_weight_copies_stay_whole_when_the_weight_is_split_again() -> None:
+    """A linear layer in FP8 whose weight of 64 x 128 is gathered for the call and a shard of 16 rows before and after, as
+    torch FSDP2 has it. Elements of its cached copy after a forward: with `is_first_microbatch`, which
+    Megatron-Core passes unless `disable_parameter_transpose_cache` is set, and without it."""
+    found = run(
+        """
+from common import FakeTensorMode
+import transformer_engine.pytorch as te
+from transformer_engine.common import recipe
+def cached(layer):
+    return sum(copy._data.numel() for copy in layer._fp8_workspaces.values())
+counts = []
+with FakeTensorMode(allow_non_fake_inputs=True):
+    whole = torch.zeros(64, 128, dtype=torch.bfloat16, device="cuda")
+    for first in (True, None):
+        layer = te.Linear(128, 64, bias=False, params_dtype=torch.bfloat16, device="cuda")
+        layer.weight.data = whole
+        x = torch.zeros(32, 128, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+        with te.fp8_autocast(enabled=True, fp8_recipe=recipe.DelayedScaling()):
+            out = layer(x, is_first_microbatch=first)
+        layer.weight = torch.nn.Parameter(whole[:16].clone())
+        counts.append(cached(layer))
+print(*counts)
+"""
+    )
+    assert found == [64 * 128, 0]

@@ -8,7 +8,7 @@ What is not in the data, and how it is settled, the same for every case:
 * Vocabulary: GPT-2's 50,257 for the BPE files (README of the data: explains one case to the byte); 256,000 for the
   256k tokenizer. Other tokenizers: skipped.
 * Stack: `lts_dgxa100_dracooci` is the oldest software, NVIDIA's PyTorch 24.01 image (TransformerEngine 1.2,
-  flash-attention 2.0, PyTorch 2.2). The others are not named: today's software.
+  flash-attention 2.0, PyTorch 2.2). The others are not named: today's software. Runs named `_2nd` have loaded a checkpoint.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ CAUSES = (
     (r"zp_z3.*_2nd", "open: resumed from an FSDP checkpoint, 2 GB stay allocated"),
     (
         r"deepseek_proxy_fsdp",
-        "open: Megatron-FSDP with FP8 or overlapped experts: whole units, and what they are made of",
+        "ranks that load data kept the batches of a step from April to July 2026 (Megatron-LM 4103 to 5635; in the band)",
     ),
-    (r"zp_z3", "open: Megatron-FSDP: more is whole in the first step"),
+    (r"zp_z3", "Megatron-FSDP before 2026: fp32 gradients by default, and all weights sharded between steps"),
     (
         r"release_sm_gb200 (lts|dev_dgx_h100)",
         "open: figures of another recipe (those of release_sm to the byte, or its time)",
@@ -67,7 +67,7 @@ CAUSES = (
     ),
     (
         r"tp1_pp.*(gb200|h100|lts_dgx_a100)|cp2_pp2_ep2.*(gb200|h100|lts_dgx_a100)|7b_tp1",
-        "ranks that load data keep the batches of a step: which runs do is not known (in the band)",
+        "ranks that load data kept the batches of a step from April to July 2026 (Megatron-LM 4103 to 5635; in the band)",
     ),
     (r"cudagraph", "CUDA graphs: what is captured when (in the band)"),
     (r"muon", "routing is skewed in a real run (in the band)"),
@@ -120,7 +120,8 @@ def account(path: str, text: str, name: str, measured: dict[str, Any]) -> RankMe
     else:
         world = release_world(path) if re.search(r"TEST_TYPE:\s*\"?release", text) else DEFAULT_WORLD
     subject = subject_of(path, gpu, world)
-    subject.stack = next((facts for environment, facts in STACKS.items() if name.startswith(environment)), None)
+    facts = next((facts for environment, facts in STACKS.items() if name.startswith(environment)), {})
+    subject.stack = {**facts, "resumed": name.endswith("_2nd")}
     if subject.run is None:
         return "the recipe does not lower"
     found = ledger(subject.run, subject.accelerator)

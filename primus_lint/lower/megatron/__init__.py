@@ -122,6 +122,7 @@ def namespace(
     names["te"] = version_number(stack.get("te"))
     names["torch"] = version_number(stack.get("torch"))
     names["flash_attn"] = version_number(stack.get("flash_attn"))
+    names["resumed"] = bool(stack.get("resumed"))  # the run has loaded a checkpoint with its optimizer
     names["device"] = None if target.gpu is None else target.gpu.lower()
     return names
 

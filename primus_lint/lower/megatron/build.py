@@ -228,6 +228,9 @@ def _precision(v: Namespace) -> Precision:
     reduced = params == "bf16" and (v.get("grad_reduce_in_bf16") or main_grads == "bf16")
     if v.get("use_torch_fsdp2"):
         grads = params  # wrapped without a precision policy (`TorchFullyShardedDataParallel`)
+    elif v.get("use_megatron_fsdp") and v.get("megatron_fsdp_main_grads_dtype"):
+        asked = v["megatron_fsdp_main_grads_dtype"]  # fp32 by default; since 2026 that of the weights ("auto")
+        grads = params if asked == "auto" else asked
     elif v.get("accumulate_allreduce_grads_in_fp32") or params == "fp32":
         grads = "fp32"
     elif reduced or params == "fp16":
