@@ -203,10 +203,17 @@ def expert_bias(run: Run, experts: MixtureOfExperts, routed: Routing) -> Traffic
 
 
 def padding(run: Run, experts: MixtureOfExperts, routed: Routing) -> Traffic:
-    """Copies of the experts' input and output that pad every expert's rows for FP8 or FP4 products (`Fp8Padding`); none
-    where the capacity already fixes the rows."""
+    """Copies of the experts' input and output that pad every expert's rows for FP8 or FP4 products (`Fp8Padding`).
+
+    None where the rows already are multiples: by the capacity, or by the router (`moe_router_padding_for_quantization`, which
+    sync-free stages set), when `Fp8Padding` hands its input on. Nor in the CUTLASS product, which stays in 16 bits, and in
+    Primus-Turbo's with `turbo_grouped_gemm_without_padding`."""
     low = run.precision.fp8 is not None or run.precision.fp4 is not None
-    if not low or (experts.capacity_factor is not None and experts.pad_to_capacity):
+    aligned = (experts.capacity_factor is not None and experts.pad_to_capacity) or any(
+        run.args.get(f"moe_router_padding_for_{name}") for name in ("quantization", "fp8")
+    )
+    turbo = run.kernels.turbo_grouped_gemm and run.args.get("turbo_grouped_gemm_without_padding")
+    if not low or aligned or turbo or (experts.grouped_gemm and experts.legacy_grouped_gemm):
         return Traffic()
     moved = 2 * 2 * ELEMENT_BYTES[run.precision.params_dtype] * routed.rows * run.model.hidden_size
     return Traffic(moved, moved, 2, 2)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from primus_lint.projection.shapes import Gemm
-from primus_lint.projection.traffic import fp8_casts
+from primus_lint.projection.shapes import Gemm, routing, tokens
+from primus_lint.projection.traffic import fp8_casts, padding
 
 from .recipes import run
 
@@ -34,3 +34,24 @@ INPUT, GRADIENT = 100 * 20, 100 * 30  # values
 def test_bytes_a_value(gpu: str, precision: dict[str, Any], gemm: Gemm, forward: int, backward: int) -> None:
     moved = fp8_casts(run("llama3-8b", gpu=gpu, **precision), gemm)
     assert (moved.forward_bytes, moved.backward_bytes) == (forward * INPUT, backward * GRADIENT)
+
+
+def test_rows_are_padded_only_where_they_are_not_multiples_already() -> None:
+    """TransformerEngine's `Fp8Padding` copies the experts' input and output unless all splits are multiples; the legacy grouped
+    product (Megatron-Core `GroupedMLP`) never pads."""
+    fp8 = {"fp8": "hybrid", "fp8_recipe": "tensorwise", "moe_grouped_gemm": True, "expert_model_parallel_size": 8}
+
+    def copied(**args: Any) -> float:
+        recipe = run("qwen3-30b-a3b", **{**fp8, **args})
+        assert recipe.model.moe is not None
+        routed = routing(recipe.model.moe, recipe.parallel, tokens(recipe))
+        return float(padding(recipe, recipe.model.moe, routed).forward_bytes)
+
+    assert copied() == 4 * 2 * 4096 * 8 * 2048  # input and output, read and written
+    for settled in (
+        {"fp8": None},
+        {"moe_router_padding_for_quantization": True},
+        {"moe_use_legacy_grouped_gemm": True},
+        {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True},
+    ):
+        assert copied(**settled) == 0
