@@ -250,9 +250,11 @@ def paired_s(attention: tuple[Any, Any, Any], experts: tuple[Any, Any, Any], tra
 def unpaired(run: Run) -> Any:
     """Share of a rank's passes that run without one of another micro-batch beside them: those before its first backward and
     after its last forward, on the first pipeline rank (Megatron-Core `get_pp_rank_microbatches`, one more than without
-    overlap)."""
+    overlap), or on any rank of a V schedule (two chunks of a micro-batch for every rank)."""
     pp, vpp = run.parallel.pp, run.parallel.vpp
     whole = maximum(run.batch.num_microbatches, 1) * vpp
+    if run.schedule.kind == "zbv":
+        return minimum(2 * pp, whole) / whole
     warm = 2 * (pp - 1) + (vpp - 1) * run.parallel.microbatch_group_size if vpp > 1 else pp - 1
     return minimum(warm + 1, whole) / whole
 

@@ -76,9 +76,10 @@ def test_a_pair_takes_what_the_two_streams_take(seed: int) -> None:
     assert paired_s(attention, experts, transfer_s) == pytest.approx(layer)
 
 
-def recipe(pp: int, vpp: int, microbatches: int, group: int = 1) -> Any:
+def recipe(pp: int, vpp: int, microbatches: int, group: int = 1, kind: str = "interleaved") -> Any:
     return SimpleNamespace(
         batch=SimpleNamespace(num_microbatches=microbatches),
+        schedule=SimpleNamespace(kind=kind),
         parallel=SimpleNamespace(pp=pp, vpp=vpp, microbatch_group_size=group),
     )
 
@@ -89,6 +90,20 @@ def test_passes_of_the_first_rank_without_a_partner() -> None:
     assert unpaired(recipe(4, 3, 16, 4)) == (6 + 8 + 1) / 48
     assert unpaired(recipe(4, 1, 16)) == 4 / 16
     assert unpaired(recipe(8, 4, 8, 8)) == 1.0
+
+
+@pytest.mark.parametrize("pp", (2, 4, 8))
+def test_passes_of_a_v_schedule_without_a_partner(pp: int) -> None:
+    """Of the rank that waits longest, by the schedule's own events: forwards before its first backward, backwards after its last
+    forward."""
+    from primus_lint.schedules.events import schedule
+
+    longest = 0
+    for rank in range(pp):
+        events = schedule("zbv", pp, 4 * pp, 2)
+        passes = [event.kind for row in events for event in row if event.rank == rank and event.kind in "FB"]
+        longest = max(longest, passes.index("B"), passes[::-1].index("F"))
+    assert unpaired(recipe(pp, 2, 4 * pp, pp, "zbv")) == longest / (8 * pp)
 
 
 @pytest.mark.parametrize(
