@@ -1,7 +1,8 @@
 """Communication inside a block: tensor, context and expert parallel, exposed or hidden behind compute.
 
 Hidden communication is not free: it takes compute units (NCCL, RCCL and DeepEP kernels run on them), so that the
-compute beside it slows by `device.contention` for as long as both run.
+compute beside it slows by `device.contention` for as long as both run. Inside a layer, where a collective has one product
+beside it and the next one waits for both, NCCL and RCCL hide little (`device.concurrent`).
 """
 
 from __future__ import annotations
@@ -23,16 +24,19 @@ if TYPE_CHECKING:
 RING_ROWS = 0.75  # of the queries or keys that a step of a ring touches: all, or half of them, in equal numbers
 
 
-def hide(context: Context, into: Cost, kind: str, transfer: Pair, compute: Pair, first_part: Any = 0.0) -> None:
+def hide(
+    context: Context, into: Cost, kind: str, transfer: Pair, compute: Pair, first_part: Any = 0.0, gained: Any = 1.0
+) -> None:
     """Run `transfer` beside `compute`: add what does not fit as `kind`, and the slowing of what overlaps.
 
-    `first_part` is the share of the transfer that must be done before compute can start (pipelined overlap).
+    `first_part` is the share of the transfer that must be done before compute can start (pipelined overlap). `gained`: the share of
+    what could overlap that is really saved, slowing included, if not all of it less `device.contention`.
     """
     if transfer is cost.ZERO:
         return
-    slowing = context.device.contention
+    slowing = context.device.contention * (gained == 1.0)
     inside = transfer[0] * (1 - first_part)
-    together = minimum(inside, compute[0])
+    together = minimum(inside, compute[0]) * gained
     exposed = inside - together + transfer[0] * first_part
     share = where(transfer[0] > 0, exposed / maximum(transfer[0], 1e-12), 0.0)
     into.add(kind, (exposed, transfer[1] * maximum(share, 0.25)))
@@ -53,7 +57,8 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     beside the wgrad. Row: scatter-reduce the output forward, gather its gradient backward. Without sequence
     parallelism: all-reduce the output of rows forward and the input gradient of columns backward (beside the wgrad).
     `tp_comm_overlap` pipelines the collective with its own product in tp steps, so that one step stays exposed (all
-    of it otherwise). "Beside" needs a single hardware queue before Blackwell, see `runs_beside`.
+    of it otherwise). "Beside" needs a single hardware queue before Blackwell, see `runs_beside`, and saves little where it is a
+    library's collective beside a library's product (`device.concurrent`).
     """
     run = context.run
     if gemm.parallel == "" or (is_scalar(run.parallel.tp) and run.parallel.tp == 1):
@@ -64,6 +69,7 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     is_sp = _as_number(run.parallel.sequence_parallel)
     first = where(run.kernels.tp_comm_overlap, 1.0 / context.place.tp.size, 1.0)
     alone = 0.0 if runs_beside(run) else where(run.kernels.tp_comm_overlap, 0.0, 1.0)
+    gained = where(run.kernels.tp_comm_overlap, 1.0, context.device.concurrent)
     width = gemm.k if gemm.parallel == "column" else gemm.n
     gather = _over_tokens(context, "all_gather", width * gathered, is_sp)
     scatter = _over_tokens(context, "reduce_scatter", width * size, is_sp)
@@ -71,9 +77,9 @@ def tensor_parallel(context: Context, gemm: Gemm, block: Block, times: tuple[Pai
     if gemm.parallel == "column":
         hide(context, block.forward, cost.TP, gather, forward, first)
         if run.kernels.gathers_again:
-            hide(context, block.backward, cost.TP, gather, dgrad, alone)
-        hide(context, block.backward, cost.TP, scatter, wgrad, alone)
-        hide(context, block.backward, cost.TP, reduce, wgrad, alone)
+            hide(context, block.backward, cost.TP, gather, dgrad, alone, gained)
+        hide(context, block.backward, cost.TP, scatter, wgrad, alone, gained)
+        hide(context, block.backward, cost.TP, reduce, wgrad, alone, gained)
         return
     block.forward.add(cost.TP, reduce)
     hide(context, block.forward, cost.TP, scatter, forward, first)
@@ -187,8 +193,9 @@ def expert_parallel(context: Context, block: Block, shared: Block) -> None:
         block.exchange = exchange  # `beside_other_micro_batches` hides it behind whole layers
         return
     if experts.shared_expert_overlap:
-        hide(context, block.forward, cost.EP, exchange, (shared.forward.of(cost.COMPUTE), 0.0))
-        hide(context, block.backward, cost.EP, exchange, (shared.backward.of(cost.COMPUTE), 0.0))
+        gained = 1.0 if experts.dispatcher == "flex" else device.concurrent  # DeepEP keeps to compute units of its own
+        hide(context, block.forward, cost.EP, exchange, (shared.forward.of(cost.COMPUTE), 0.0), gained=gained)
+        hide(context, block.backward, cost.EP, exchange, (shared.backward.of(cost.COMPUTE), 0.0), gained=gained)
         return
     block.forward.add(cost.EP, exchange)
     block.backward.add(cost.EP, exchange)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 # Communication kernels run on compute units: DeepSeek-V3 gives 20 of the 132 SMs of an H800 to them (arXiv 2412.19437,
 # section 3.2); NCCL's default of up to 32 channels is of the same size. What overlaps is slowed by that share.
 CONTENTION = 20 / 132
+# A product and a collective of the libraries, started together inside a node, save 21 % of what the longer of the two alone would
+# save against one after the other (GEMMs beside all-gathers and all-to-alls on 8 x MI300X, arXiv 2412.14335): they share compute
+# units, caches and memory, and a product whose tiles no longer run in whole waves waits for the collective to end.
+CONCURRENT = 0.21
 # Accelerators of one kind differ: a spread of 5 % over the 8 of a node (ml-engineering, maximum achievable matmul) is a
 # standard deviation of 5 %/2.85. A synchronous step waits for the slowest of all.
 PART_DEVIATION = 0.05 / 2.85
@@ -48,6 +52,7 @@ class Device:
 
     __slots__ = (
         "accelerator",
+        "concurrent",
         "contention",
         "domain_gpus",
         "factors",
@@ -72,6 +77,7 @@ class Device:
         self.node = node if node is not None else _node(accelerator, run)
         self.run = run
         self.contention = 1.0 if accelerator.vendor == "cpu" else CONTENTION  # a CPU sends with the cores that compute
+        self.concurrent = 0.0 if accelerator.vendor == "cpu" else CONCURRENT
         self.domain_gpus = _domain(self.node, run)
         self.tiers: dict[str, set[str]] = {}
         self.in_situ: dict[str, Any] = {}  # entries of hardware_db that were used, by class
