@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from primus_lint.readers.document import LocatedProblem, Origin, ResolvedDocument, Section, Value
 from primus_lint.readers.flags import Given, newer_version, values_of
 from primus_lint.readers.megatron_yaml import finish
 from primus_lint.readers.program import trained_kind
+from primus_lint.readers.shell_comments import unclosed
 from primus_lint.readers.shell_eval import Shell
 from primus_lint.readers.shell_launcher import batch_header, launcher
 from primus_lint.readers.shell_state import Leave
@@ -61,6 +63,10 @@ def read_shell(
     if len(text) > MAX_CHARS or not (marked or _RUNS_ANOTHER.search(text)):
         result.is_recipe = False
         return result
+    if marked >= 2:
+        result.problems.extend(_text_faults(source))
+        if result.fatal:
+            return result
     shell, stopped, training = follow(source, env or {})
     result.is_recipe = bool(training) or (stopped is not None and marked >= 2)
     result.env_used = dict(shell.used)
@@ -70,7 +76,7 @@ def read_shell(
         line, column = source.position(stopped)
         message = "the script leaves here, before any training command" + _settings(shell)
         result.problems.append(LocatedProblem("no-training-command", message, source.path, None, line, column, True))
-    for index, (command, reads, around, lost) in enumerate(training[:_MAX_COMMANDS]):
+    for index, (command, reads, around, lost, joined) in enumerate(training[:_MAX_COMMANDS]):
         script, behind = _script(command)
         words = [*command[behind:], *lost]  # the recipe that was meant
         name = os.path.basename(script) if script else "flags"
@@ -90,6 +96,10 @@ def read_shell(
             given, version, source.path, result.problems, stock=name in STOCK, settled=keys, script=script
         )
         result.problems.extend(_strays(source, [field for field in stray if not _own(field, shell)], shell.missing))
+        if joined is not None and name in STOCK:
+            through = f"${joined.variable} is" if joined.variable else "the flags are"
+            message = f"{through} one word here, in quotes: the parser knows no such flag; write it without quotes"
+            result.problems.append(_problem(source, "stray-word", message, joined._replace(start=-1), False))
         result.problems.extend(_assumed(source, shell, reads, result))
         finish(section, result, set_values, model)
         result.sections.append(section)
@@ -101,13 +111,28 @@ def read_shell(
 
 
 class Training(NamedTuple):
-    """A training command: its words, the variables that were read for it, the words that start its shell, and the flags
-    on the lines below it, where a slip ended the command too early."""
+    """A training command: its words, the variables that were read for it, the words that start its shell, the flags on
+    the lines below it, where a slip ended the command too early, and all flags as one word, where quotes make them one."""
 
     command: list[Field]
     reads: set[str]
     around: list[Field]
     lost: list[Field]
+    joined: Field | None
+
+
+def _text_faults(source: SourceText) -> Iterator[LocatedProblem]:
+    """What bash stumbles over before any word means something."""
+    at = unclosed(source.text)
+    if at is not None:
+        line, column = source.position(at)
+        message = "nothing closes this quote: bash leaves at the end of the file, before it runs what stands behind it"
+        yield LocatedProblem("unclosed-quote", message, source.path, (at, at + 1), line, column, True)
+    code = re.search(r"^[^\n#]*[^\s#][^\n#]*(\r)\n", source.text, re.MULTILINE)
+    if code is not None:
+        line, column = source.position(code.start(1))
+        message = "lines end in CR LF: to bash the CR belongs to the last word of a line (`8\\r`)"
+        yield LocatedProblem("windows-line-ends", message, source.path, None, line, column, False)
 
 
 def follow(source: SourceText, env: Mapping[str, str]) -> tuple[Shell, int | None, list[Training]]:
@@ -127,9 +152,9 @@ def follow(source: SourceText, env: Mapping[str, str]) -> tuple[Shell, int | Non
         if training and _is_lost(words):
             training[-1].lost.extend(command)
         elif command and _trains(command) and _same(command) not in (_same(other.command) for other in training):
-            training.append(Training(command, reads, around, []))
+            training.append(Training(command, reads, around, [], _joined(words)))
     if not training:
-        training = [Training(command, set(), [], []) for command in [_from_variables(shell)] if _trains(command)]
+        training = [Training(command, set(), [], [], None) for command in [_from_variables(shell)] if _trains(command)]
     return shell, stopped, training
 
 
@@ -159,12 +184,22 @@ def _words(command: list[Field]) -> list[Field]:
     """The fields of a command; one that holds a whole command line (of a launcher unknown here) is taken apart. Behind
     one that hangs on an undecided condition stand the flags of a run where that does not hold."""
     found: list[Field] = []
+    joined = _joined(command)
     for field in command:
         inner = not field.text.startswith("-") and sum(f" {mark}" in field.text for mark in MARKS) >= 2
-        found.extend(split_field(field) if inner else [field])
+        found.extend(split_field(field) if inner or field is joined else [field])
         if field.way:
             found.extend(split_field(field_of(field.way, field.at)))
     return found
+
+
+def _joined(command: list[Field]) -> Field | None:
+    """The word behind a training script that holds all of its flags."""
+    for before, field in pairwise(command):
+        if before.text.endswith(".py") and field.text.lstrip().startswith("--"):
+            names = {word.partition("=")[0] for word in field.text.split()}
+            return field if len(names & MARKS) >= 2 and len(field.text.split()) > 1 else None
+    return None
 
 
 def _trains(command: list[Field]) -> bool:

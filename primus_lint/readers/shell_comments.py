@@ -17,11 +17,22 @@ if TYPE_CHECKING:
 def comments(source: SourceText) -> list[Comment]:
     """Every comment in the order of the text."""
     text = source.text
-    lexer = Lexer(Unit([Segment(text, 0)]))
-    while (token := lexer.token()) is not None:
-        if token in ("<<", "<<-") and isinstance(mark := lexer.token(), Word):
-            lexer.heredocs.append(Heredoc.of(mark, token == "<<-"))
+    lexer = _read(text)
     return [
         Comment(Span(start, end), text[start:end], first_on_line(text, start), source.position(start)[0])
         for start, end in lexer.comments
     ]
+
+
+def unclosed(text: str) -> int | None:
+    """Where a quote begins that nothing ends: bash reads on to the end of the file, and leaves."""
+    return None if "$'" in text else _read(text).unclosed  # the quotes in $'it\'s' are not followed
+
+
+def _read(text: str) -> Lexer:
+    """The lexer at the end of a script."""
+    lexer = Lexer(Unit([Segment(text, 0)]))
+    while (token := lexer.token()) is not None:
+        if token in ("<<", "<<-") and isinstance(mark := lexer.token(), Word):
+            lexer.heredocs.append(Heredoc.of(mark, token == "<<-"))
+    return lexer

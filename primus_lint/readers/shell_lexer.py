@@ -98,6 +98,7 @@ class Lexer:
         self.heredocs: list[Heredoc] = []
         self.comments: list[tuple[int, int]] = []
         self.stream = ""  # the number before a redirection: the 2 of `2>`
+        self.unclosed: int | None = None  # where a quote begins that nothing ends
 
     def token(self) -> Word | str | None:
         text = self.text
@@ -182,7 +183,8 @@ class Lexer:
             pieces.append(Piece("command", at, self.at, quoted, inner=(at + 1, end)))
         elif char == "'" and not quoted:
             end = text.find("'", at + 1)
-            end = len(text) if end < 0 else end
+            if end < 0:
+                self.unclosed, end = at, len(text)
             pieces.append(Piece("text", at + 1, end, True))
             self.at = min(end + 1, len(text))
         elif char == '"' and not quoted:
@@ -204,10 +206,13 @@ class Lexer:
             self.at = end
 
     def _double(self, pieces: list[Piece]) -> None:
+        start = self.at
         self.at += 1
         count = len(pieces)
         while self.at < len(self.text) and self.text[self.at] != '"':
             self._piece(pieces, True, "")
+        if self.at >= len(self.text):
+            self.unclosed = start
         if len(pieces) == count:  # "" is a word of its own
             pieces.append(Piece("text", self.at, self.at, True))
         self.at = min(self.at + 1, len(self.text))

@@ -170,6 +170,41 @@ def test_words_that_belong_to_no_flag() -> None:
     assert (problem.code, problem.fatal) == ("unset-variable-as-empty", False) and "$EXTRA" in problem.message
 
 
+def test_flags_in_quotes_are_one_word() -> None:
+    flags = "--num-layers 2 --hidden-size 64 --bf16"
+    for call, codes in (('"$A"', ["stray-word"]), ("$A", [])):
+        document = parse(f'A="{flags}"\ntorchrun pretrain_gpt.py {call}\n')
+        assert [problem.code for problem in document.problems] == codes
+        assert "num_layers" in document.sections[0].values  # the recipe that was meant
+    assert parse(f'A="{flags}"\nwrap "torchrun pretrain_gpt.py $A"\n').problems == []
+
+
+@pytest.mark.parametrize("text", [f'A="{CORE}\ntorchrun pretrain_gpt.py $A\n', f"A='{CORE}\ntorchrun x.py $A\n"])
+def test_a_quote_that_nothing_closes(text: str) -> None:
+    document = parse(text)
+    assert document.is_recipe
+    assert [(problem.code, problem.line, problem.column) for problem in document.problems] == [("unclosed-quote", 1, 3)]
+    assert document.fatal
+    if BASH is not None:
+        assert subprocess.run([BASH, "-n"], input=text, text=True, capture_output=True).returncode != 0
+
+
+@pytest.mark.parametrize(
+    "text", ["# it's\n", "cat <<E\nit's\nE\n", "A=$'it\\'s'\n", "echo \"it's\" 'a \"b' \\' \n", "A=${B:-'}'}\n"]
+)
+def test_quotes_that_need_no_other(text: str) -> None:
+    text += f"torchrun pretrain_gpt.py {CORE}\n"
+    assert parse(text).problems == []
+    if BASH is not None:
+        assert subprocess.run([BASH, "-n"], input=text, text=True, capture_output=True).returncode == 0
+
+
+def test_windows_line_ends_are_part_of_the_words() -> None:
+    document = parse(f"# a\r\ntorchrun pretrain_gpt.py {CORE}--bf16\r\n")
+    assert [(problem.code, problem.line) for problem in document.problems] == [("windows-line-ends", 2)]
+    assert parse(f"# a\r\ntorchrun pretrain_gpt.py {CORE}--bf16\n").problems == []
+
+
 def test_eval_srun_and_several_commands() -> None:
     text = (
         f'ARGS="{CORE}"\nrun="torchrun a.py ${{ARGS}} --bf16"\neval $run\n'
