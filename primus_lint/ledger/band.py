@@ -83,6 +83,11 @@ def doubts(
         ends = sharding.outside_units(stage) * sizes.e if run.args.get("log_params_norm") else 0
         text = "Megatron-FSDP: a unit more or less whole at once; what lies outside the units stays so since May 2026"
         out["gathered units"] = Doubt(ends, ends, unit, unit, text)
+        stored = sum(item.gradients for item in (sharding.holding(sizes, grid) for grid in stage.grids))
+        if run.args.get("megatron_fsdp_main_grads_dtype") == "auto" and sizes.grad == 2:
+            more = stored * 2
+            text = "Megatron-FSDP before 2026: gradients in fp32, and no copies of them for the optimizer"
+            out["gradients of Megatron-FSDP"] = Doubt(more, 0, 0, more, text, True)
     if run.optimizer.sharding == "fsdp2":
         unit = sharding.largest_unit(sizes, chunks) * sizes.act
         text = "torch FSDP2: the unit gathered ahead and the gradient of the unit before need not be there when the peak comes"
@@ -151,6 +156,8 @@ def _layers(candidates: tuple[Loaded, ...], chunks: tuple[Chunk, ...]) -> Any:
 def workspace_alternative(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:
     """What the other default of PyTorch's BLAS workspaces would add (or, negative, save); 0 where it is settled."""
     run = sizes.run
+    if run.args.get("torch") is not None and not deterministic(run):
+        return 0
     if architecture(run.target.gpu, run.kernels.vendor) != "sm100" or run.args.get("env_CUBLAS_WORKSPACE_CONFIG"):
         return 0
     count = persistent.torch_workspaces(sizes, any(chunk.loss for chunk in chunks))

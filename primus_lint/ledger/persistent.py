@@ -29,6 +29,7 @@ GROUPED_STREAMS = 4
 USER_BUFFER_STREAMS = 3  # of `tp_comm_overlap`, beside the workspace of the other products
 THREADS = 2  # forward and autograd thread: each has its own BLAS handle, hence its own workspace
 BEFORE_HOPPER_BYTES = 8 * MIB + 128 * 1024  # PyTorch's default workspace, Blackwell included up to PyTorch 2.11
+BLACKWELL_TORCH = 2012  # major*1000 + minor: from it on Blackwell has Hopper's 32 MiB (PyTorch 175344)
 ROPE_CACHE = 32  # tables that the cache of Megatron-Core's rotary embeddings remembers
 YARN_POSITIONS = 4096  # Megatron-Core's `original_max_position_embeddings`
 BLOCK = 512  # the allocator's smallest block
@@ -63,7 +64,9 @@ def torch_workspace_bytes(sizes: Sizes) -> int:
         return 128 * MIB
     if arch == "sm100" and deterministic(sizes.run):
         return 32 * MIB  # such runs are started with :4096:8 (Megatron's determinism.py)
-    return 32 * MIB if arch == "sm90" else BEFORE_HOPPER_BYTES
+    stated = sizes.run.args.get("torch")
+    large = arch == "sm90" or (arch == "sm100" and stated is not None and stated >= BLACKWELL_TORCH)
+    return 32 * MIB if large else BEFORE_HOPPER_BYTES
 
 
 def workspaces(sizes: Sizes, moe: bool, loss: bool) -> dict[str, tuple[Any, str]]:

@@ -117,6 +117,23 @@ def test_local_attention_keeps_its_scores_in_the_global_buffer() -> None:
     assert items(args, 1)["global buffer"] == 8 * 2048 * 2048 * 2
 
 
+def test_blackwell_has_the_workspace_of_hopper_from_pytorch_2_12_on() -> None:
+    """PyTorch's pull request 175344; with the version named there is no doubt about it."""
+    from primus_lint.ir.run import Target
+    from primus_lint.ledger import Ledger, ledger
+    from primus_lint.lower.megatron import lower
+    from tests.ledger.support import section_of
+
+    for torch, size in ((None, 8 * MIB + 128 * 1024), ("2.11.0", 8 * MIB + 128 * 1024), ("2.12.0", 32 * MIB)):
+        stack = {"torch": torch} if torch else None
+        run = lower(section_of(LLAMA), Target("b200", 8), "core-0.16.1", "megatron", None, stack).run
+        assert run is not None
+        account = ledger(run)
+        assert isinstance(account, Ledger)
+        assert account.ranks[0].items["torch workspaces"].bytes == 2 * size
+        assert ("BLAS workspaces" in account.ranks[0].doubts) is (torch is None)
+
+
 def test_an_older_software_stack() -> None:
     """TransformerEngine before 1.9 has no grouped GEMM and its streams, before 2.0 none of the router, before 2.3 no dummy
     gradients."""
