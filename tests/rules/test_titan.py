@@ -12,9 +12,11 @@ from primus_lint.evaluate import evaluate
 from primus_lint.ir.run import Target
 from primus_lint.ledger.titan.sizes import abstain
 from primus_lint.lower import torchtitan
+from primus_lint.pipeline import Options, check_source
 from primus_lint.readers.batch import section_of
 from primus_lint.rules.engine import check
 from primus_lint.rules.worlds import legal_world_sizes
+from primus_lint.source.text import SourceText
 from tests.rules.texts import check_text
 
 if TYPE_CHECKING:
@@ -240,3 +242,21 @@ def test_bridge_recipes_of_unknown_degrees_have_no_verdict() -> None:
     assert answer["ok"]
     assert answer["legal_world_sizes"] is None
     assert answer["legal"] is None
+
+
+@pytest.mark.parametrize(
+    ("line", "near"),
+    [
+        ("training: {mixed_precision_param: float322}", "float32"),
+        ("lr_scheduler: {decay_type: Cosine}", "cosine"),
+        ("checkpoint: {async_mode: asynk}", "async"),
+    ],
+)
+def test_primus_does_not_check_choices_but_a_slip_is_told_at_its_line(line: str, near: str) -> None:
+    head = "work_group: a\nuser_name: b\nexp_name: c\nworkspace: ./o\nmodules:\n  pre_trainer:\n    framework: torchtitan\n"
+    text = f"{head}    config: pre_trainer.yaml\n    model: llama3.1_8B.yaml\n    overrides:\n      {line}\n"
+    [found] = [f for f in check_source(SourceText.from_text("x.yaml", text), Options()).findings if f.code == "K144"]
+    assert found.place is not None and found.place.line == text.count("\n")
+    assert f"(near: {near})" in found.message and found.severity == "warning"
+    fine = text.replace(line, f"{line.partition(': {')[0]}: {{{line.partition('{')[2].partition(':')[0]}: {near}}}")
+    assert not [f for f in check_source(SourceText.from_text("x.yaml", fine), Options()).findings if f.code == "K144"]

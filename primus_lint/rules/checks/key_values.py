@@ -127,7 +127,9 @@ def int_for_bool(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
 
 
 def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
-    """Values outside the choices of Megatron's parser, which Primus does not run them through."""
+    """Values outside the choices of the framework's parser, which Primus does not run them through."""
+    if subject.section.framework == "torchtitan":
+        yield from _titan_choices(subject, rule)
     if name_of(subject) != "primus-megatron":
         return
     from primus_lint.lower.megatron.tables import keys
@@ -168,6 +170,28 @@ def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         if stage is not None:
             finding.stage = STAGES.index(stage)
         yield finding
+
+
+def _titan_choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """As `choices`, in a Primus file with a TorchTitan section."""
+    if not subject.section.meta:  # TorchTitan's own command line refuses them
+        return
+    from primus_lint.rules.checks.choice_effects import UNKNOWN, meant
+    from primus_lint.rules.checks.titan_fields import fields
+
+    known = fields(subject.version)
+    told = {key for finding in subject.conditions if finding.severity == "error" for key in finding.keys[:1]}
+    for key, value in written(subject):
+        legal = list((known.get(key) or {}).get("choices") or ())
+        if not legal or value.value is None or isinstance(value.value, list) or value.value in legal or key in told:
+            continue
+        near = meant(value.value, legal)
+        message = f"{key} cannot be {shown(value.value)}; TorchTitan knows {', '.join(map(str, legal))}"
+        fixes: tuple[Fix, ...] = ()
+        if near is not None:
+            message += f" (near: {near})"
+            fixes = (Fix(f"write {near}", "unsafe", (Change("set", key, near),)),)
+        yield say(rule, subject, f"{message}; Primus does not check it: {UNKNOWN}", (key,), fixes=fixes)
 
 
 def speaks_for(rule: dict[str, Any], finding: Finding) -> bool:
