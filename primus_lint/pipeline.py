@@ -245,7 +245,8 @@ class Subject:
         from primus_lint.lower.megatron.kinds import unusable
 
         keys = unusable(self.lowered.namespace)
-        said = [f"{key} is {'not given' if value is None else repr(value)}" for key, value in keys.items()]
+        texts = {key: "not given" if value is None else repr(value) for key, value in keys.items()}
+        said = [f"{key} is {text if len(text) <= 60 else text[:57] + '...'}" for key, text in texts.items()]
         return ", ".join(said) or "its sizes cannot be calculated with"
 
     @property

@@ -50,6 +50,14 @@ def test_a_forgotten_dollar_is_said_once() -> None:
     assert found("tensor_model_parallel_size", "{TP:8}") == [("K142", "tensor_model_parallel_size.TP:8")]
 
 
+@pytest.mark.parametrize("text", ["$TP", "${TP:8"])
+def test_a_misspelt_variable_says_how_one_is_written(text: str) -> None:
+    source = CLEAN.read_text().replace("tensor_model_parallel_size: ", f"tensor_model_parallel_size: {text} # ")
+    checked = check_source(SourceText.from_text(str(CLEAN), source), Options(gpu="mi300x", nodes=1))
+    (finding,) = checked.findings
+    assert (finding.code, "a variable is written ${NAME}" in finding.message) == ("K142", True)
+
+
 def test_no_batch_is_divided_over_a_grid_that_is_not_full() -> None:
     codes = [code for code, _ in found("tensor_model_parallel_size", "3")]
     assert codes[0] == "P101"

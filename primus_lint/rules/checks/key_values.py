@@ -295,10 +295,16 @@ def _problem(subject: Subject, key: str, value: Value) -> str:
         if isinstance(item, float) and key in COUNTS and not converts:
             return f"is {item}, a floating-point number: write {int(item)}"
         if isinstance(item, str) and not _is_number(item) and not _takes_list(subject, key):
-            return f"is {shown(item)!r}, no whole number"
+            return f"is {shown(item)!r}, no whole number{_variable(subject, item)}"
     elif isinstance(item, str) and not _is_number(item):
-        return f"is {shown(item)!r}, no number"
+        return f"is {shown(item)!r}, no number{_variable(subject, item)}"
     return _not_finite(subject, key, item)
+
+
+def _variable(subject: Subject, text: str) -> str:
+    """How a variable is written, where `$TP` or `${TP:8` shows that one was meant."""
+    meant = text[:1] == "$" and text[-1:] != "}" and _primus_variables(subject)
+    return "; a variable is written ${NAME} or ${NAME:default}" if meant else ""
 
 
 def _not_finite(subject: Subject, key: str, item: Any) -> str:
