@@ -128,3 +128,35 @@ print(*counts)
 """
     )
     assert found == [64 * 128, 0]
+
+
+@pytest.mark.skipif(REASON is not None, reason=REASON or "")
+def test_output_layer_makes_both_gradients_beside_that_of_the_logits() -> None:
+    """Megatron-Core's linear layer without fused accumulation, 64 tokens, 32 hidden, vocabulary of 4,096, bf16: bytes above the
+    logits, in which the loss leaves its gradient: those of the input and of the weight."""
+    found = run(
+        """
+from megatron.core.tensor_parallel.layers import linear_with_grad_accumulation_and_async_allreduce as linear
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from live import LiveBytes
+torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+class InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, logits):
+        ctx.save_for_backward(logits)
+        return logits.sum()
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.saved_tensors[0]
+x = torch.zeros(64, 1, 32, dtype=torch.bfloat16, requires_grad=True)
+weight = torch.nn.Parameter(torch.zeros(4096, 32, dtype=torch.bfloat16))
+weight.main_grad = None
+live = LiveBytes(device="cpu", round_to=1)
+with live:
+    loss = InPlace.apply(linear(x, weight, None, False, False, False, tp_group=torch.distributed.group.WORLD))
+    before = live.peak = live.cur
+    loss.backward()
+print(live.peak - before)
+"""
+    )
+    assert abs(found[0] - (64 * 32 * 2 + 4096 * 32 * 2)) <= 16  # and the loss's own gradient
