@@ -62,8 +62,8 @@ def theirs(answer: dict[str, Any]) -> dict[str, Any]:
         "param_buffer_bytes": answer["param_buffer_bytes"],
         "grad_buffer_bytes": answer["grad_buffer_bytes"],
         "main": answer["main_param_bytes"] + state.get("master_param", 0),
-        "exp_avg": state["exp_avg"],
-        "exp_avg_sq": state["exp_avg_sq"],
+        "exp_avg": state.get("exp_avg", 0),  # a rank may own nothing
+        "exp_avg_sq": state.get("exp_avg_sq", 0),
         "buckets": sorted((b["numel"], b["buckets"]) for b in answer["buffers"]),
     }
 
