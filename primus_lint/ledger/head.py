@@ -86,6 +86,8 @@ def mtp(sizes: Sizes, kind: Kind, checkpointed: bool) -> Tensors:
     """
     S, T, h = sizes.S, sizes.T, sizes.h
     out: Tensors = {"mtp.ids": S * 8, "mtp.mask": where(sizes.tp > 1, S, 0)}
+    if sizes.run.model.hidden_dropout:  # every depth embeds its own tokens, outside what is recomputed
+        out["mtp.dropout_mask"] = T * h
     if checkpointed:
         out["mtp.inputs"] = 2 * T * h * sizes.act
         return out

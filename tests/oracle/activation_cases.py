@@ -50,6 +50,8 @@ def dense_cases() -> dict[str, Case]:
         "te cross entropy": {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te"},
         "native cross entropy": {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"},
         "mtp": {"mtp_num_layers": 2}, "output gate": {"attention_output_gate": True},
+        "mtp dropout": {"mtp_num_layers": 2, "hidden_dropout": 0.1},
+        "output gate core_attn": {"attention_output_gate": True, **selective("core_attn")},
         "mtp te": {"mtp_num_layers": 2, "cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te"},
     }  # fmt: skip
     out = {f"8b {name}": case(llama, 2, **two, **tp(2), **change) for name, change in variants.items()}
@@ -175,7 +177,7 @@ def fp8_cases() -> dict[str, Case]:
         extra = "--sm 100" if recipe == "mxfp8" else ""
         for name, change in {
             "tp1": {}, "tp2": tp(2), "qk norm": {**tp(2), "qk_layernorm": True},
-            "unfused": {**tp(2), "bias_swiglu_fusion": False},
+            "unfused": {**tp(2), "bias_swiglu_fusion": False}, "core_attn": {**tp(2), **selective("core_attn")},
             "gelu": {**tp(2), "swiglu": False, "add_bias_linear": True, "bias_gelu_fusion": True},
         }.items():  # fmt: skip
             out[f"{recipe} 8b {name}"] = case("llama3.1-8b", 2, extra, **two, **change, **low)

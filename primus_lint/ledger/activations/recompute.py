@@ -55,15 +55,21 @@ def selective(sizes: Sizes, kind: Kind, tensors: Tensors) -> Tensors:
 
 
 def _core(sizes: Sizes, out: Tensors) -> None:
-    """Core attention keeps its inputs. v is a view of the packed QKV output, whose whole storage survives."""
+    """Core attention keeps its inputs. v is a view of the packed QKV output, whose whole storage survives.
+
+    Its output is kept by what reads it: linear_proj, unless that keeps a one-byte copy, or the output gate.
+    """
     drop(
         out, "attention.lse", "attention.rng", "attention.softmax", "attention.probs", "attention.causal_mask",
         "attention.sequence_ends",
     )  # fmt: skip
+    if "attention.proj_in" in out and not sizes.run.model.attention_output_gate:
+        drop(out, "attention.out")
     if sizes.run.model.mla is None:
         out["attention.q"] = sizes.S * sizes.Aq * sizes.d * sizes.act
         out["attention.k"] = sizes.S * sizes.kq * sizes.d * sizes.act
-        out["attention.v"] = sizes.S * (sizes.Aq + 2 * sizes.kq) * sizes.d * sizes.act
+        queries = sizes.Aq * (1 + bool(sizes.run.model.attention_output_gate))  # the gate is packed with q, k and v
+        out["attention.v"] = sizes.S * (queries + 2 * sizes.kq) * sizes.d * sizes.act
 
 
 def _norm(sizes: Sizes, module: str, out: Tensors) -> None:
