@@ -106,6 +106,16 @@ def exp2(value: Any) -> Any:
     return np.exp2(value)
 
 
+def beside(values: list[Any]) -> Any:
+    """Values of one shape [..., 1] (or numbers) side by side along the last axis; one value alone as it is."""
+    if len(values) == 1:
+        return values[0]
+    import numpy as np
+
+    arrays = np.broadcast_arrays(*values)
+    return np.concatenate(arrays, axis=-1) if arrays[0].ndim else np.array(values)
+
+
 def median(values: Iterable[float]) -> float:
     """The middle of some numbers, as `statistics.median` (whose import brings decimal, fractions and random to every cold
     start). Raises IndexError without any."""

@@ -133,7 +133,13 @@ class Recompute(Record):
     distribute_saved_activations: bool
     fine_grained_offload: tuple[str, ...]
     cpu_offload_layers: int
+    choices: tuple[tuple[str, ...], ...] = ()  # of a grid: lists of modules along its last axis, in place of `modules`
     early_stop: bool = False  # ends at the last tensor that the backward needs (torch's checkpoints without re-entry)
+
+    @property
+    def lists(self) -> tuple[tuple[str, ...], ...]:
+        """The lists of modules of selective recomputation: one of a recipe, those of the last axis of a grid."""
+        return self.choices or (self.modules,)
 
 
 class Precision(Record):

@@ -41,6 +41,14 @@ def slack_bytes(size_bytes: Any) -> Any:
     return size - size_bytes + where(size <= MIB, 0, where(size < 10 * MIB, packed, alone))
 
 
+def slack_of(sizes: Sizes, numel: Any, width: int) -> Any:
+    """`slack_bytes` of so many elements of some bytes each; of the same elements once."""
+    if isinstance(numel, int):
+        return slack_bytes(numel * width)
+    found = sizes.once(("slack", id(numel), width), lambda: (numel, slack_bytes(numel * width)))
+    return found[1]  # the array is kept with it, so that no other one gets its id
+
+
 def replay_shift_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool, slack: int) -> int:
     """What the replayed blocks of one recipe hold more (or less) than `slack`, the average of `state_slack_bytes`."""
     if not sizes.scalar or expandable(sizes):
@@ -70,8 +78,8 @@ def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool)
             if units:
                 break
             if sharded:
-                total = total + slack_bytes(buffer.numel * sizes.e)
-            total = total + slack_bytes(buffer.numel * sizes.grad)
+                total = total + slack_of(sizes, buffer.numel, sizes.e)
+            total = total + slack_of(sizes, buffer.numel, sizes.grad)
         if grid.buffers and sharded:
             shares.append((grid.owned(index(grid)), grid.real))
         else:
@@ -86,11 +94,11 @@ def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool)
                 kinds[key] = (param.numel, param.expert, count if old is None else old[2] + count)
     for numel, expert, count in kinds.values():
         if not sharded and not units:
-            total = total + count * slack_bytes(numel * sizes.e)
+            total = total + count * slack_of(sizes, numel, sizes.e)
         each: Any = 0
         own = state[1:] if units else state
         for width in {width for width in own if width}:
-            each = each + own.count(width) * slack_bytes(numel * width)
+            each = each + own.count(width) * slack_of(sizes, numel, width)
         owned, real = shares[expert]
         total = total + ceil_div(count * each * owned, maximum(real, 1))
     return total

@@ -146,7 +146,15 @@ def bounded(segments: list[Segment], expert: bool, group: Any, limit: Any, end_m
 
 
 def buffer(sizes: Sizes, segments: list[Segment], expert: bool, pp_rank: int, chunk_index: int) -> Buffer | None:
-    """The buffer of one chunk and grid; None when the chunk has no such parameter."""
+    """The buffer of one chunk and grid; None when the chunk has no such parameter. `segments` of `params` (equal chunks have
+    the same list) are worked out once."""
+    key = "buffer", id(segments), expert, pp_rank > 0 or chunk_index > 0
+    made = sizes.once(key, lambda: (segments, _buffer(sizes, segments, expert, pp_rank, chunk_index)))
+    found: Buffer | None = made[1]  # the list is kept with it, so that no other one gets its id
+    return found
+
+
+def _buffer(sizes: Sizes, segments: list[Segment], expert: bool, pp_rank: int, chunk_index: int) -> Buffer | None:
     if not any(param.expert is expert and _positive(param.count) for s in segments for param in s.params):
         return None
     group = group_size(sizes, expert)

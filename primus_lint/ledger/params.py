@@ -174,6 +174,11 @@ def moe_mlp(sizes: Sizes) -> list[Param]:
 
 def layer(sizes: Sizes, moe: bool) -> tuple[Param, ...]:
     """One transformer layer."""
+    found: tuple[Param, ...] = sizes.once(("params of a layer", moe), lambda: _layer(sizes, moe))
+    return found
+
+
+def _layer(sizes: Sizes, moe: bool) -> tuple[Param, ...]:
     model = sizes.run.model
     te = sizes.run.kernels.implementation != "local"
     out: list[Param] = []
@@ -228,6 +233,13 @@ def chunk_segments(sizes: Sizes, chunk: Chunk) -> list[Segment]:
     Weights flagged `shared_embedding` (pipelined models only): the word embedding of the first stage when embeddings
     are tied or the model has MTP, MTP's copy of it, and the tied output weight of a last stage without MTP.
     """
+    kinds = tuple(sizes.run.model.is_moe_layer(layer) for layer in chunk.layers)
+    key = "segments", kinds, chunk.embedding, chunk.loss, chunk.mtp, final_norm_here(sizes, chunk)
+    found: list[Segment] = sizes.once(key, lambda: _chunk_segments(sizes, chunk))
+    return found
+
+
+def _chunk_segments(sizes: Sizes, chunk: Chunk) -> list[Segment]:
     model = sizes.run.model
     tied = model.tied_embeddings
     piped = sizes.pp > 1

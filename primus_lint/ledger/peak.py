@@ -44,31 +44,38 @@ def weights(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations, s
     larger of both moments counts.
     """
     whole = sharding.whole_bytes(sizes, chunks, stage)
-    alive, forward, backward, pending = [], [], [], []
+    made: dict[int, tuple[Any, Any, Any, Any]] = {}  # equal chunks have one account
+    rows = []
     for chunk in chunks:
         found = activations.chunk(chunk)
-        work: Any = 0
-        beside: Any = 0
-        for kind in found.kinds:
-            work = maximum(work, transients.backward_bytes(sizes, kind, activations.mlp(kind)) + found.working)
-        if sizes.run.schedule.overlap_moe_ep:  # the layer that the forward beside it has just made
-            for kind in found.kinds:
-                beside = maximum(beside, activations.layer(kind))
-            beside = where(sizes.m == 1, 0, beside)
-        # of the last layer to run backward: the others' tensors are gone by then
-        gone = found.bytes - found.bytes // max(len(chunk.layers), 1)
-        work = work + maximum(whole.first, whole.last - gone)
-        ahead: Any = 0
-        if chunk.loss:
-            ahead = head.logits_transient_bytes(sizes)
-            kept = found.parts["output and loss"][0]
-            loss = maximum(ahead, head.weight_gradient_bytes(sizes))
-            work = maximum(kept + loss + whole.forward, work) - kept
-        alive.append(found.bytes)
-        forward.append(ahead + whole.forward)
-        backward.append(work + beside)
-        pending.append(transients.pending_bytes(sizes, chunk))
+        if id(found) not in made:
+            made[id(found)] = _weights(sizes, chunk, activations, whole)
+        rows.append(made[id(found)])
+    alive, pending, forward, backward = (list(values) for values in zip(*rows, strict=True))
     return Weights(alive, pending, forward, backward)
+
+
+def _weights(sizes: Sizes, chunk: Chunk, activations: Activations, whole: sharding.Whole) -> tuple[Any, Any, Any, Any]:
+    """The weights of one chunk: alive, pending, forward, backward."""
+    found = activations.chunk(chunk)
+    work: Any = 0
+    beside: Any = 0
+    for kind in found.kinds:
+        work = maximum(work, transients.backward_bytes(sizes, kind, activations.of(kind).mlp) + found.working)
+    if sizes.run.schedule.overlap_moe_ep:  # the layer that the forward beside it has just made
+        for kind in found.kinds:
+            beside = maximum(beside, activations.layer(kind))
+        beside = where(sizes.m == 1, 0, beside)
+    # of the last layer to run backward: the others' tensors are gone by then
+    gone = found.bytes - found.bytes // max(len(chunk.layers), 1)
+    work = work + maximum(whole.first, whole.last - gone)
+    ahead: Any = 0
+    if chunk.loss:
+        ahead = head.logits_transient_bytes(sizes)
+        kept = found.parts["output and loss"][0]
+        loss = maximum(ahead, head.weight_gradient_bytes(sizes))
+        work = maximum(kept + loss + whole.forward, work) - kept
+    return found.bytes, transients.pending_bytes(sizes, chunk), ahead + whole.forward, work + beside
 
 
 def retained_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], activations: Activations) -> Any:

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.formula import is_scalar, maximum, round_up, where
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from primus_lint.ir.run import Run
 
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 
 
 class Sizes:
-    """See the module's docstring. `e`, `grad`, `act`: bytes of an element of a stored weight, gradient, activation."""
+    """See the module's docstring. `e`, `grad`, `act`: bytes of an element of a stored weight, gradient, activation.
+
+    `memo` holds what the ranks and chunks of the recipe share (see `once`)."""
 
     __slots__ = (
         "A",
@@ -49,6 +53,7 @@ class Sizes:
         "local_experts",
         "m",
         "mbs",
+        "memo",
         "pp",
         "run",
         "scalar",
@@ -62,6 +67,7 @@ class Sizes:
     def __init__(self, run: Run) -> None:
         model, parallel, batch = run.model, run.parallel, run.batch
         self.run = run
+        self.memo: dict[Any, Any] = {}
         self.tp, self.pp, self.vpp, self.cp = parallel.tp, parallel.pp, parallel.vpp, parallel.cp
         self.ep, self.etp, self.dp, self.edp = parallel.ep, parallel.etp, parallel.dp, parallel.edp
         self.sp = parallel.sequence_parallel
@@ -97,3 +103,9 @@ class Sizes:
             run.optimizer.overlap_grad_reduce, run.optimizer.overlap_param_gather, run.kernels.tp_comm_overlap,
         )  # fmt: skip
         self.scalar = all(knob is None or is_scalar(knob) for knob in knobs)
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made once for a key."""
+        if key not in self.memo:
+            self.memo[key] = make()
+        return self.memo[key]

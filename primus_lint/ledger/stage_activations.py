@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import ceil_div, maximum, minimum, where
+from primus_lint.formula import beside, ceil_div, maximum, minimum, where
 from primus_lint.ledger import graphs, head, params
 from primus_lint.ledger.activations.experts import also_held_bytes
 from primus_lint.ledger.activations.kind import Kind, kind_of, mtp_kind
@@ -15,7 +15,10 @@ from primus_lint.ledger.activations.tensors import total
 from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from primus_lint.ir.layout import Chunk
+    from primus_lint.ledger.activations.tensors import Tensors
     from primus_lint.ledger.sizes import Sizes
 
 
@@ -34,64 +37,87 @@ class ChunkBytes(NamedTuple):
         return result
 
 
+class LayerBytes(NamedTuple):
+    """Of one layer of a kind that is not fully recomputed, for one micro-batch."""
+
+    kept: Any
+    mlp: Any  # of them, those of the MLP (with router, dispatch and experts)
+    recomputed: Any  # what it brings back for its backward
+    offloaded: Any
+    pooled: Any  # in the memory pool of CUDA graphs
+    experts: Any  # with a row per token of a routed expert
+    also_held: Any  # that the token dispatcher holds between steps as well
+
+
 class Activations:
     """Bytes per chunk, each kind of layer computed once."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.checkpoint = checkpoint_bytes(sizes)
-        self._layers: dict[Kind, Any] = {}
-        self._mlps: dict[Kind, Any] = {}
-        self._recomputed: dict[Kind, Any] = {}  # what one layer brings back for its backward
-        self._offloaded: dict[Kind, Any] = {}
-        self._pooled: dict[Kind, Any] = {}
-        self._experts: dict[Kind, Any] = {}
-        self._also_held: dict[Kind, Any] = {}
+        self._layers: dict[Kind, LayerBytes] = {}
+
+    def once(self, name: str, chunk: Chunk, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made once for chunks of the same layers, ends and recomputation."""
+        run = self.sizes.run
+        ids = run.recompute.layer_ids or ()
+        layers = tuple((kind_of(run, layer), layer in ids) for layer in chunk.layers)
+        key = name, layers, chunk.embedding, chunk.loss, chunk.mtp, params.final_norm_here(self.sizes, chunk)
+        return self.sizes.once(key, make)
+
+    def of(self, kind: Kind) -> LayerBytes:
+        """A layer of a kind."""
+        if kind not in self._layers:
+            recompute = self.sizes.run.recompute
+            everything = kept(self.sizes, kind)
+            lists = recompute.lists if recompute.granularity == "selective" else ((),)
+            rows = [self._selected(kind, everything, modules) for modules in lists]
+            self._layers[kind] = LayerBytes(*(beside(list(values)) for values in zip(*rows, strict=True)))
+        return self._layers[kind]
+
+    def _selected(self, kind: Kind, everything: Tensors, modules: tuple[str, ...]) -> LayerBytes:
+        """A layer with a list of modules recomputed."""
+        selected = selective(self.sizes, kind, everything, modules) if modules else everything
+        stay, leave = offload(self.sizes, selected)
+        also_held = also_held_bytes(self.sizes, stay)
+        back = total(everything) - total(selected) - also_held_bytes(self.sizes, everything) + also_held
+        return LayerBytes(
+            total(stay),
+            total({name: value for name, value in stay.items() if not name.startswith(("attention.", "latent."))}),
+            maximum(back, 0) + layers_on_device(self.sizes) * total(leave),
+            total(leave),
+            graphs.pool_bytes(self.sizes.run, kind, stay),
+            total({name: value for name, value in stay.items() if name.startswith("experts.")}),
+            also_held,
+        )
 
     def layer(self, kind: Kind) -> Any:
         """Bytes kept by one layer of a kind that is not fully recomputed."""
-        if kind not in self._layers:
-            self._compute(kind)
-        return self._layers[kind]
-
-    def mlp(self, kind: Kind) -> Any:
-        """Of them, those of the MLP (with router, dispatch and experts)."""
-        self.layer(kind)
-        return self._mlps[kind]
-
-    def _compute(self, kind: Kind) -> None:
-        everything = kept(self.sizes, kind)
-        selected = everything
-        if self.sizes.run.recompute.granularity == "selective":
-            selected = selective(self.sizes, kind, everything)
-        stay, leave = offload(self.sizes, selected)
-        self._offloaded[kind] = total(leave)
-        self._pooled[kind] = graphs.pool_bytes(self.sizes.run, kind, stay)
-        self._layers[kind] = total(stay)
-        self._experts[kind] = total({name: value for name, value in stay.items() if name.startswith("experts.")})
-        self._mlps[kind] = total(
-            {name: value for name, value in stay.items() if not name.startswith(("attention.", "latent."))}
-        )
-        self._also_held[kind] = also_held_bytes(self.sizes, stay)
-        back = total(everything) - total(selected) - also_held_bytes(self.sizes, everything) + self._also_held[kind]
-        self._recomputed[kind] = maximum(back, 0) + layers_on_device(self.sizes) * total(leave)
+        return self.of(kind).kept
 
     def expert_bytes(self, chunk: Chunk) -> tuple[Any, Any]:
         """Of tensors with a row per token of a routed expert: the bytes that one micro-batch keeps, and those of the
         layers that full recomputation brings back at a time."""
+        found: tuple[Any, Any] = self.once("experts", chunk, lambda: self._expert_bytes(chunk))
+        return found
+
+    def _expert_bytes(self, chunk: Chunk) -> tuple[Any, Any]:
         layers, at_once = self._kept_whole(chunk)
         kept_bytes: Any = 0
         heaviest: Any = 0
         for kind, whole in layers:
-            kept_bytes = kept_bytes + whole * self._experts[kind]
-            heaviest = maximum(heaviest, self._experts[kind])
+            kept_bytes = kept_bytes + whole * self.of(kind).experts
+            heaviest = maximum(heaviest, self.of(kind).experts)
         return kept_bytes, at_once * heaviest
 
     def also_held_bytes(self, chunk: Chunk) -> Any:
         """Of what one micro-batch keeps, the bytes that the token dispatchers hold between steps as well."""
+        return self.once("also held", chunk, lambda: self._also_held_bytes(chunk))
+
+    def _also_held_bytes(self, chunk: Chunk) -> Any:
         out: Any = 0
         for kind, whole in self._kept_whole(chunk)[0]:
-            out = out + whole * self._also_held[kind]
+            out = out + whole * self.of(kind).also_held
         return out
 
     def _kept_whole(self, chunk: Chunk) -> tuple[list[tuple[Kind, Any]], Any]:
@@ -115,7 +141,7 @@ class Activations:
             chunk.mtp
         ):
             self.layer(kind)
-            out = out + self._pooled[kind]
+            out = out + self.of(kind).pooled
         return out
 
     def offloaded_bytes(self, chunk: Chunk) -> Any:
@@ -124,7 +150,7 @@ class Activations:
         for layer in chunk.layers:
             kind = kind_of(self.sizes.run, layer)
             self.layer(kind)
-            out = maximum(out, self._offloaded[kind])
+            out = maximum(out, self.of(kind).offloaded)
         return out
 
     def host_bytes(self, chunk: Chunk) -> Any:
@@ -133,11 +159,15 @@ class Activations:
         for index, layer in enumerate(chunk.layers):
             kind = kind_of(self.sizes.run, layer)
             whole = index < self.sizes.run.recompute.cpu_offload_layers
-            out = out + (self.layer(kind) if whole else 0) + self._offloaded[kind]
+            out = out + (self.layer(kind) if whole else 0) + self.of(kind).offloaded
         return out
 
     def chunk(self, chunk: Chunk) -> ChunkBytes:
         """One model chunk."""
+        found: ChunkBytes = self.once("chunk", chunk, lambda: self._chunk(chunk))
+        return found
+
+    def _chunk(self, chunk: Chunk) -> ChunkBytes:
         sizes = self.sizes
         run = sizes.run
         kinds = [kind_of(run, layer) for layer in chunk.layers]
@@ -149,7 +179,7 @@ class Activations:
         if run.recompute.granularity == "selective" or run.recompute.fine_grained_offload:
             for kind in dict.fromkeys(kinds):
                 self.layer(kind)
-                working = maximum(working, self._recomputed[kind])
+                working = maximum(working, self.of(kind).recomputed)
         if run.recompute.cpu_offload_layers and kinds:
             # whole layers on the host: one on its way out or in, one at work
             saved = [index >= run.recompute.cpu_offload_layers for index in range(len(kinds))]
@@ -157,7 +187,7 @@ class Activations:
         if run.recompute.granularity == "full" and kinds:
             inputs, saved, at_once = self._full(chunk, kinds)
             for kind in dict.fromkeys(kinds):
-                working = maximum(working, at_once * (self.layer(kind) - self._also_held[kind]))
+                working = maximum(working, at_once * (self.layer(kind) - self.of(kind).also_held))
             parts["recompute inputs"] = (inputs * self.checkpoint, "the input of each recomputed unit")
         for kind in dict.fromkeys(kinds):
             count: Any = 0

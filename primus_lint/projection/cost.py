@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from primus_lint.formula import maximum, minimum, sqrt
+from primus_lint.formula import beside, maximum, minimum, sqrt
 
 # Classes in the order in which breakdowns print them.
 GEMM = "gemm"
@@ -88,6 +88,15 @@ class Cost:
         for pair in self.parts.values():
             total = total + pair[1] * pair[1]
         return sqrt(total)
+
+
+def beside_each_other(costs: list[Cost]) -> Cost:
+    """Costs of a grid side by side along its last axis; one alone as it is."""
+    if len(costs) == 1:
+        return costs[0]
+    kinds = dict.fromkeys(kind for one in costs for kind in one.parts)
+    pairs = {kind: [one.parts.get(kind, ZERO) for one in costs] for kind in kinds}
+    return Cost({kind: (beside([s for s, _ in each]), beside([d for _, d in each])) for kind, each in pairs.items()})
 
 
 def exposed(communication: Pair, compute: Pair) -> Pair:

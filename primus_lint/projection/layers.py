@@ -139,33 +139,46 @@ def synchronises(run: Run) -> bool:
 
 
 def selective(context: Context, moe: bool, feed_forward: Block) -> Cost:
-    """What selective recomputation repeats of one layer: the forward of the modules it names."""
+    """What selective recomputation repeats of one layer: the forward of the modules it names (on a grid of several lists of
+    modules, of each along the last axis)."""
+    recompute = context.run.recompute
+    if recompute.granularity != "selective":
+        return Cost()
+    names = dict.fromkeys(name for modules in recompute.lists for name in modules)
+    costs = {name: module_again(context, moe, feed_forward, name) for name in names}
+    rows = []
+    for modules in recompute.lists:
+        again = Cost()
+        for name in modules:
+            again.merge(costs[name])
+        rows.append(again)
+    return cost.beside_each_other(rows)
+
+
+def module_again(context: Context, moe: bool, feed_forward: Block, module: str) -> Cost:
+    """The forward of one module of a layer."""
     again = Cost()
-    run = context.run
-    if run.recompute.granularity != "selective":
-        return again
+    run, device = context.run, context.device
     size = traffic.ELEMENT_BYTES[run.precision.params_dtype]
-    device = context.device
-    for module in run.recompute.modules:
-        if module == "core_attn":
-            again.merge(compute.attention_core(context).forward)
-        elif (module == "mlp" and not moe) or (module == "moe" and moe):
-            again.merge(feed_forward.forward)
-        elif module == "layernorm":
-            moved = traffic.norm(run.kernels, run.model.normalization, context.held.local * run.model.hidden_size, size)
-            again.add(cost.MEMORY, device.memory(moved.forward_bytes), 2)
-        elif module == "moe_act" and moe and context.routed is not None and run.model.moe is not None:
-            outputs = context.routed.rows * (run.model.moe.ffn_hidden_size // run.parallel.etp)
-            moved = traffic.activation(run, outputs, probs=True)
-            again.add(cost.MEMORY, device.memory(moved.forward_bytes))
-        elif module == "mla_up_proj" and run.model.mla is not None:
-            for gemm in shapes.attention_gemms(run.model, run.parallel, context.held):
-                if gemm.name in ("q_up", "kv_up"):
-                    again.merge(compute.linear(context, gemm).forward)
-        elif module == "torchtitan_op" and not moe:
-            again.merge(compute.by_operation(context))
-        elif module == "shared_experts" and moe:
-            again.merge(compute.shared_experts(context).forward)
+    if module == "core_attn":
+        again.merge(compute.attention_core(context).forward)
+    elif (module == "mlp" and not moe) or (module == "moe" and moe):
+        again.merge(feed_forward.forward)
+    elif module == "layernorm":
+        moved = traffic.norm(run.kernels, run.model.normalization, context.held.local * run.model.hidden_size, size)
+        again.add(cost.MEMORY, device.memory(moved.forward_bytes), 2)
+    elif module == "moe_act" and moe and context.routed is not None and run.model.moe is not None:
+        outputs = context.routed.rows * (run.model.moe.ffn_hidden_size // run.parallel.etp)
+        moved = traffic.activation(run, outputs, probs=True)
+        again.add(cost.MEMORY, device.memory(moved.forward_bytes))
+    elif module == "mla_up_proj" and run.model.mla is not None:
+        for gemm in shapes.attention_gemms(run.model, run.parallel, context.held):
+            if gemm.name in ("q_up", "kv_up"):
+                again.merge(compute.linear(context, gemm).forward)
+    elif module == "torchtitan_op" and not moe:
+        again.merge(compute.by_operation(context))
+    elif module == "shared_experts" and moe:
+        again.merge(compute.shared_experts(context).forward)
     return again
 
 

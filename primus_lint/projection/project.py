@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.formula import is_scalar, maximum, sqrt
 from primus_lint.projection import cost, data_parallel, flops, optimizer, pipeline
@@ -127,8 +127,38 @@ def project(
         return None  # sizes of a wrong kind or beyond floating point: the rules that read them say so
 
 
-def project_on(run: Run, device: Device, priced: dict[Any, Any] | None = None) -> Projection:
-    """`project` on an already built device (the search builds one for a whole grid)."""
+def step_seconds(run: Run, accelerator: Accelerator | None, priced: dict[Any, Any] | None = None) -> Timing | None:
+    """`project` without breakdown and band, for grids: their seconds are the same."""
+    from primus_lint.projection.device import Device
+
+    if why_not(run) is not None or accelerator is None:
+        return None
+    try:
+        return timing(run, Device(accelerator, None, run, None), priced)
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+
+
+class Timing(NamedTuple):
+    """What a step is made of. `span` without `sends` between stages; `once`: data parallelism; `update`: the optimizer."""
+
+    iteration_s: Any
+    place: Placement
+    stages: tuple[tuple[Stage, ...], ...]
+    microbatches: Any
+    span: pipeline.Span
+    sends: Pair
+    once: Cost
+    update: Cost
+
+    @property
+    def per_stage_s(self) -> list[Any]:
+        """Busy seconds per micro-batch of every pipeline rank."""
+        return [seconds / self.microbatches for seconds in self.span.busy_s]
+
+
+def timing(run: Run, device: Device, priced: dict[Any, Any] | None = None) -> Timing:
+    """The parts of a step on an already built device."""
     parallel, batch = run.parallel, run.batch
     assert parallel.stages is not None
     where = place(parallel, device.domain_gpus)
@@ -144,32 +174,12 @@ def project_on(run: Run, device: Device, priced: dict[Any, Any] | None = None) -
     microbatches = maximum(batch.num_microbatches, 1)
     kind, group = run.schedule.kind, parallel.microbatch_group_size
     span = pipeline.makespan(kind, times, microbatches, group)
-    free = pipeline.Times(times.forward, times.backward, times.weight, 0.0)
-    waits = pipeline.makespan(kind, free, microbatches, group)
+    waits = span
+    if not is_scalar(times.link_s) or times.link_s:
+        free = pipeline.Times(times.forward, times.backward, times.weight, 0.0)
+        waits = pipeline.makespan(kind, free, microbatches, group)
     sends = span.makespan_s - waits.makespan_s
     relative = link[1] / maximum(link[0], 1e-12)
-    return _finish(run, device, where, stages, times, microbatches, waits, (sends, sends * relative))
-
-
-def _boundary_bytes(run: Run) -> Any:
-    """Bytes of one micro-batch between two stages, per rank: the hidden state, over tp if sequence parallel."""
-    from primus_lint.projection.shapes import tokens
-
-    size = 4 if run.precision.fp32_residual else ELEMENT_BYTES[run.precision.params_dtype]
-    return tokens(run).local * run.model.hidden_size * size
-
-
-def _finish(
-    run: Run,
-    device: Device,
-    where: Placement,
-    stages: tuple[tuple[Stage, ...], ...],
-    times: pipeline.Times,
-    microbatches: Any,
-    span: pipeline.Span,
-    sends: Pair,
-) -> Projection:
-    """Add what happens once a step, and put the breakdown of the slowest rank together."""
     # The drain ends on rank 0: its gradients are the last to be ready, and its first forward hides gathers.
     first = stages[0]
     chunks = len(first)
@@ -182,16 +192,34 @@ def _finish(
     weights, experts = _held(first)
     once = data_parallel.step(run, device, where, weights, experts, backward_s, forward_s)
     update = _slowest_update(run, device, where, stages)
-    iteration_s = span.makespan_s + sends[0] + once.seconds + update.seconds
+    iteration_s = waits.makespan_s + sends + once.seconds + update.seconds
+    return Timing(iteration_s, where, stages, microbatches, waits, (sends, sends * relative), once, update)
 
+
+def project_on(run: Run, device: Device, priced: dict[Any, Any] | None = None) -> Projection:
+    """`project` on an already built device."""
+    return _finish(run, device, timing(run, device, priced))
+
+
+def _boundary_bytes(run: Run) -> Any:
+    """Bytes of one micro-batch between two stages, per rank: the hidden state, over tp if sequence parallel."""
+    from primus_lint.projection.shapes import tokens
+
+    size = 4 if run.precision.fp32_residual else ELEMENT_BYTES[run.precision.params_dtype]
+    return tokens(run).local * run.model.hidden_size * size
+
+
+def _finish(run: Run, device: Device, step: Timing) -> Projection:
+    """The breakdown of the slowest rank, and the band."""
+    iteration_s, stages, span, microbatches = step.iteration_s, step.stages, step.span, step.microbatches
     total = Cost(dict.fromkeys(cost.CLASSES, cost.ZERO))
     for stage, count in _of_slowest(stages, span.busy_s):
         total.merge(stage.whole, count * microbatches)
     waits = maximum(span.makespan_s - total.seconds, 0.0)  # rounding may leave less than nothing
     total.add(cost.BUBBLE, (waits, waits * _relative(total)))
-    total.add(cost.PP, sends)
-    total.merge(once)
-    total.merge(update)
+    total.add(cost.PP, step.sends)
+    total.merge(step.once)
+    total.merge(step.update)
     of_parts = total.spread_seconds / iteration_s
     relative = sqrt(of_parts * of_parts + COMMON_SPREAD * COMMON_SPREAD)
     # what the step really trains: the global batch where it divides, as it must
@@ -209,9 +237,9 @@ def _finish(
         bubble_fraction=span.bubble_fraction if len(stages) > 1 else 0.0 * iteration_s,
         breakdown_s={kind: pair[0] for kind, pair in total.parts.items()},
         spreads_s={kind: pair[1] for kind, pair in total.parts.items()},
-        per_stage_s=[seconds / microbatches for seconds in span.busy_s],
+        per_stage_s=step.per_stage_s,
         stages=stages,
-        place=where,
+        place=step.place,
         source=device.source,
         tiers={kind: tuple(sorted(names)) for kind, names in device.tiers.items()},
         notes=(*device.notes, *device.in_situ_notes()),

@@ -66,6 +66,7 @@ class Bound(NamedTuple):
     legal: Any = None  # of a group: the elements that are legal whatever the split
     elements: Any = None  # of a counted base: positions of its legal elements
     seconds: Any = None  # and what each of them takes at least
+    least_bytes: Any = None  # and needs at least; None: not asked yet
 
 
 class Bounds:
@@ -220,8 +221,8 @@ class Bounds:
             seconds = evaluator.seconds(evaluator.run(names), shape.shape, self.prices(base))
         return keep, 0.0 if seconds is None else np.where(np.isfinite(seconds), seconds, 0.0)
 
-    def fitting(self, base: Base, indices: Any, capacity_bytes: float, form: dict[str, Any]) -> Any:
-        """Which of some elements of a base may fit in a form of a kind: a mask.
+    def least_bytes(self, base: Base, indices: Any, form: dict[str, Any]) -> Any:
+        """What some elements of a base need at least in any form of a kind (0 where it cannot be told).
 
         `form` is the one of its kind that needs least. With every layer recomputed alone, a micro-batch in flight keeps
         the input of each layer and the backward has all tensors of one: any other form keeps at least as much, but for
@@ -235,10 +236,10 @@ class Bounds:
             names = evaluator.names({**base.keys, **form, **given_up}, columns)
             peak = evaluator.bytes(evaluator.run(names), (len(indices), 1))
             if peak is None:
-                return np.ones(len(indices), dtype=bool)
+                return np.zeros(len(indices))
             least = peak if least is None else np.minimum(least, peak)
         inputs = run.batch.seq_length // names["cp"] * names["mbs"] * run.model.hidden_size * INPUT_BYTES
-        return (least - inputs <= capacity_bytes * (1 + MEMORY_TOLERANCE))[:, 0]
+        return (np.broadcast_to(least - inputs, (len(indices), 1)) / (1 + MEMORY_TOLERANCE))[:, 0]
 
     def longest(self) -> dict[str, Any]:
         """The form of selective recomputation that needs least memory (it need not be legal)."""

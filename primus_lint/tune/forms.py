@@ -3,14 +3,67 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.tune.keys import NUMBER, RECOMPUTE_KEYS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from primus_lint.ir.run import Run
+    from primus_lint.tune.space import Axis
 
 Form = dict[str, Any]
+
+
+class Family(NamedTuple):
+    """Forms that one evaluation serves: one with an axis of counts (or alone), or several without recomputation or with lists
+    of modules, side by side along the last axis."""
+
+    forms: tuple[Form, ...]
+    axis: Axis | None
+
+    @property
+    def size(self) -> int:
+        return len(self.forms) if self.axis is None else len(self.axis.rows)
+
+    @property
+    def full(self) -> bool:
+        """Whether whole layers are recomputed."""
+        return bool(self.forms[0]["recompute_granularity"] == "full")
+
+
+def families(forms: Iterable[tuple[Form, Axis | None]], alone: Sequence[Form] = ()) -> list[Family]:
+    """The forms of a base in families: those of `alone` by themselves and first; `block` before `uniform`; forms with further
+    keys (which give up an acceleration) after those without."""
+    found: list[Family] = []
+    beside: dict[tuple[str, ...], int] = {}  # by further keys: where the family is
+    for form, axis in forms:
+        more = tuple(key for key in form if key not in RECOMPUTE_KEYS)
+        if axis is not None or form in alone or not side_by_side(form):
+            found.append(Family((form,), axis))
+        elif more in beside:
+            family = found[beside[more]]
+            found[beside[more]] = Family((*family.forms, form), None)
+        else:
+            beside[more] = len(found)
+            found.append(Family((form,), None))
+
+    def rank(family: Family) -> tuple[bool, bool, bool, bool]:
+        form = family.forms[0]
+        more = any(key not in RECOMPUTE_KEYS for key in form)
+        return form not in alone, more, family.axis is not None, form["recompute_method"] == "uniform"
+
+    return sorted(found, key=rank)
+
+
+def side_by_side(form: Form) -> bool:
+    """Whether one evaluation serves a form beside others: what is kept and repeated then depends on the list of modules alone
+    (the core of the attention also decides which kernel's doubt counts)."""
+    modules = form["recompute_modules"]
+    if form["recompute_layer_ids"] or form["recompute_granularity"] == "full":
+        return False
+    return form["recompute_granularity"] is None or (isinstance(modules, list) and "core_attn" not in modules)
 
 
 def forms(run: Run, given: dict[str, Any], chunks: tuple[int, ...]) -> list[tuple[Form, list[int]]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from primus_lint.ir.record import replace
 from primus_lint.lower.megatron import adjust, namespace
 from primus_lint.lower.megatron.build import build_run
 from primus_lint.lower.megatron.namespace import DERIVED, KEYS_OF
@@ -201,37 +202,37 @@ class Evaluator:
     def seconds(self, run: Any, shape: Any, priced: dict[Any, Any]) -> Any:
         """Seconds of a step of every element; None when the structure cannot be projected. `priced` is shared between
         structures of the same columns and switches (see `projection.project`)."""
-        from primus_lint.projection import project
+        from primus_lint.projection import step_seconds
 
-        projection = None if run is None else project(run, self.accelerator, priced=priced)
-        return None if projection is None else np.broadcast_to(projection.iteration_s, shape)
+        step = None if run is None else step_seconds(run, self.accelerator, priced)
+        return None if step is None else np.broadcast_to(step.iteration_s, shape)
 
     def work(self, bases: list[Base], without: dict[str, Any], shape: Shape, priced: dict[Any, Any]) -> Any:
         """Mean busy seconds of the pipeline ranks in one step, which no split of some bases can be faster than; None
         when none of the splits can be projected."""
-        from primus_lint.projection import project
+        from primus_lint.projection import step_seconds
 
         for base in bases:
             run = self.run(self.names({**base.keys, **without}, shape.columns))
-            projection = None if run is None else project(run, self.accelerator, priced=priced)
-            if projection is not None:
+            step = None if run is None else step_seconds(run, self.accelerator, priced)
+            if step is not None:
                 busy: Any = 0.0
-                for row, seconds in zip(projection.stages, projection.per_stage_s, strict=True):
+                for row, seconds in zip(step.stages, step.per_stage_s, strict=True):
                     busy = busy + seconds - sum(stage.sharded.seconds for stage in row)  # it depends on the split
-                work = busy / len(projection.per_stage_s) * np.maximum(run.batch.num_microbatches, 1)
+                work = busy / len(step.stages) * np.maximum(run.batch.num_microbatches, 1)
                 return np.broadcast_to(work, shape.shape)
         return None
 
     def arithmetic(self, keys: dict[str, Any], shape: Shape, priced: dict[Any, Any]) -> Any:
         """Seconds of products and attention of all stages for one micro-batch; None when they cannot be projected."""
-        from primus_lint.projection import cost, project
+        from primus_lint.projection import cost, step_seconds
 
         run = self.run(self.names(keys, shape.columns))
-        projection = None if run is None else project(run, self.accelerator, priced=priced)
-        if projection is None:
+        step = None if run is None else step_seconds(run, self.accelerator, priced)
+        if step is None:
             return None
         kinds = frozenset((cost.GEMM, cost.GROUPED_GEMM, cost.ATTENTION))
-        return sum(stage.whole.of(kinds) for row in projection.stages for stage in row)
+        return sum(stage.whole.of(kinds) for row in step.stages for stage in row)
 
     def bytes(self, run: Any, shape: Any) -> Any:
         """Device bytes (the high estimate) of the heaviest rank of every element; None without an account."""
@@ -241,6 +242,17 @@ class Evaluator:
         if not isinstance(account, Ledger):
             return None
         return np.broadcast_to(account.device_bytes[1], shape)
+
+
+def together(runs: list[Any]) -> Any:
+    """Runs that differ in the modules that they recompute as one run whose last axis holds them; None when one is None."""
+    if any(run is None for run in runs):
+        return None
+    if len(runs) == 1:
+        return runs[0]
+    recompute = runs[0].recompute
+    lists = tuple(run.recompute.modules if run.recompute.granularity == "selective" else () for run in runs)
+    return replace(runs[0], recompute=replace(recompute, granularity="selective", choices=lists))
 
 
 # Derived symbols that no split enters.

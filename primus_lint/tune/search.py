@@ -21,21 +21,21 @@ import numpy as np
 
 from primus_lint.tune.bounds import LEAST, WITHOUT, Bound, Bounds
 from primus_lint.tune.certificate import MEMORY_TOLERANCE, Certificate
-from primus_lint.tune.grid import Evaluator
+from primus_lint.tune.forms import Family, families
+from primus_lint.tune.grid import Evaluator, together
 from primus_lint.tune.keys import NUMBER, RECOMPUTE_KEYS, TUNED
-from primus_lint.tune.objective import Objective
-from primus_lint.tune.records import Elements, Found, Scored
+from primus_lint.tune.objective import REACH, Objective
+from primus_lint.tune.records import Found, Scored
 from primus_lint.tune.rescore import Candidate, pick, rescore
 from primus_lint.tune.space import Base, Pins, Space
 from primus_lint.tune.switches import accelerations, improvements
 from primus_lint.tune.what_if import with_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from primus_lint.hardware import Accelerator
     from primus_lint.pipeline import Subject
-    from primus_lint.tune.space import Axis
 
 __all__ = ["Candidate", "Certificate", "Found", "Objective", "Pins", "Result", "search"]
 
@@ -117,6 +117,7 @@ class Search:
         self.found: list[Found] = []
         self.seeds: list[Candidate] = []
         self.front = True
+        self.known: tuple[Any, ...] = ()  # the front so far: seconds, and the least bytes at no more seconds
         self.bounds = Bounds(self.evaluator, self.space, kind != "minimal")
 
     def start(self, seeds: Sequence[Candidate]) -> None:
@@ -162,7 +163,9 @@ class Search:
                     break
                 heapq.heappop(queue)
                 if item.removed is not None:
-                    self.expand(item)
+                    more = self.expand(item)
+                    if more is not None:
+                        heapq.heappush(queue, (max(least, more.least), next(ticket), more))
                     continue
                 for base in item.bases:
                     if item.legal is None:
@@ -172,7 +175,7 @@ class Search:
                     heapq.heappush(queue, (max(least, one.least), next(ticket), one))
             for _, _, item in queue:
                 if late:
-                    certificate.unseen += self.recipes(item.bases)
+                    certificate.unseen += self.rest(item)
                 else:
                     self.skip(item)
             if unbounded:
@@ -207,78 +210,146 @@ class Search:
 
     def skip(self, item: Bound) -> None:
         """Count bases that are not looked at any more."""
+        if item.least_bytes is not None:
+            self.certificate.bounded += self.rest(item)
+            return
         for base in item.bases:
             removed = self.bounds.removed(base) if item.removed is None else item.removed
             self.certificate.bounded += self.count(base, removed)
 
-    def expand(self, item: Bound) -> None:
-        """Score every form of a base, on the elements whose own bound can still matter."""
+    def rest(self, item: Bound) -> int:
+        """How many recipes of some bases are not counted yet."""
+        if item.least_bytes is None:
+            return self.recipes(item.bases)
+        return len(item.elements) * self.bounds.rows(item.bases[0])
+
+    def expand(self, item: Bound) -> Bound | None:
+        """Look at a base: first at what its elements need at least, which makes its bound higher (then this is returned);
+        then score every form, on the elements whose own bound can still matter."""
         (base,), rows = item.bases, self.bounds.rows(item.bases[0])
         assert item.removed is not None
-        self.count(base, item.removed)
-        shape = self.bounds.shape(base.axes)
-        indices = item.elements[item.seconds <= self.objective.seconds_limit]
-        self.certificate.bounded += (len(item.elements) - len(indices)) * rows
-        if not len(indices):
-            return
-        # which elements may fit with whole layers recomputed, and which without
+        open_ = item.seconds <= self.objective.seconds_limit
+        elements, seconds = item.elements[open_], item.seconds[open_]
         capacity = self.objective.capacity_bytes
-        fits = self.bounds.fitting(base, indices, capacity, LEAST)
-        self.certificate.drop("does not fit", int((~fits).sum()) * rows)
-        indices = indices[fits]
-        if not len(indices):
-            return
-        partly = self.bounds.fitting(base, indices, capacity, self.bounds.longest())
-        sets = {True: Scored(shape, indices), False: Scored(shape, indices[partly])}
-        forms = list(self.space.forms(base))
-        for position, (form, axis) in enumerate(forms):
-            full = form["recompute_granularity"] == "full"
-            number = 1 if axis is None else len(axis.rows)
-            if not full:
-                self.certificate.drop("does not fit", (len(sets[True].indices) - len(sets[False].indices)) * number)
-            if not len(sets[full].indices):
-                continue
-            given_up = any(key in form for key in self.space.given_up)
-            fitting = self.score({**base.keys, **form}, axis, sets[full].elements, sets[full].prices[given_up])
-            if form == WITHOUT and not self.front and fitting is not None:
-                # what fits without recomputation need not be looked at with it
-                done = sets[False].indices[fitting]
-                sets = {kind: Scored(shape, np.setdiff1d(each.indices, done)) for kind, each in sets.items()}
-                left = sum(1 if later is None else len(later.rows) for _, later in forms[position + 1 :])
-                self.certificate.bounded += len(done) * left
+        if item.least_bytes is None:
+            self.count(base, item.removed)
+            self.certificate.bounded += (len(item.elements) - len(elements)) * rows
+            if not len(elements):
+                return None
+            least = self.bounds.least_bytes(base, elements, LEAST)
+            fits = least <= capacity
+            self.certificate.drop("does not fit", int((~fits).sum()) * rows)
+            if not fits.any():
+                return None
+            bound = float(seconds[fits].min()) if self.bounds.by_time else item.least
+            return item._replace(least=bound, elements=elements[fits], seconds=seconds[fits], least_bytes=least[fits])
+        least = item.least_bytes[open_]
+        self.certificate.bounded += (len(item.elements) - len(elements)) * rows
+        if len(elements):
+            self.forms(base, elements, seconds, least)
+        return None
 
-    def score(self, keys: dict[str, Any], axis: Axis | None, elements: Elements, priced: dict[Any, Any]) -> Any:
-        """Legality, seconds and bytes of some elements of one structure; keep what may matter. Returns which elements fit
-        (a mask; of a structure with counts None), None when none does."""
+    def forms(self, base: Base, elements: Any, seconds: Any, least: Any) -> None:
+        """Score the forms of a base on some elements, whose seconds and bytes in any form are at least those given."""
+        certificate, capacity = self.certificate, self.objective.capacity_bytes
+        shape = self.bounds.shape(base.axes)
+        partly = self.bounds.least_bytes(base, elements, self.bounds.longest())
+        may_fit = partly <= capacity
+        # of each kind of form (whole layers recomputed or not) the elements to look at
+        left = {True: np.ones(len(elements), dtype=bool), False: may_fit.copy()}
+        quick = np.ones(len(elements), dtype=bool)  # with the fewest layers of all recomputed whole
+        bytes_of = {True: least, False: partly}
+        known: dict[bytes, Scored] = {}
+        for family in families(self.space.forms(base), alone=() if self.front else (WITHOUT,)):
+            number, full = family.size, family.full
+            if not full:
+                certificate.drop("does not fit", int((~may_fit).sum()) * number)
+            counted = full and family.axis is not None
+            chosen = left[full] & ~self.dominated(seconds, bytes_of[full]) & (quick if counted else True)
+            certificate.bounded += int(((may_fit if not full else True) & ~chosen).sum()) * number
+            if not chosen.any():
+                continue
+            scored = known.setdefault(chosen.tobytes(), Scored(shape, elements[chosen]))
+            given_up = any(key in family.forms[0] for key in self.space.given_up)
+            outcome = self.score(base.keys, family, scored, scored.prices[given_up], bytes_of[full][chosen])
+            if family.forms[0] == WITHOUT and not self.front:
+                # what fits without recomputation need not be looked at with it
+                for kind in left:
+                    left[kind][chosen] &= ~outcome.fits
+            if counted:
+                quick[chosen] &= ~outcome.slow  # all layers recomputed, or an acceleration given up, is slower still
+
+    def dominated(self, seconds: Any, peak_bytes: Any) -> Any:
+        """Which recipes are neither alternatives to the best nor on the front of speed against memory, as one that was found
+        is at least as fast and as small."""
+        seconds, peak_bytes = np.broadcast_arrays(seconds, peak_bytes)
+        if self.objective.kind not in ("tokens", "cost") or not self.known:
+            return np.zeros(seconds.shape, dtype=bool)
+        fast, least = self.known
+        place = np.searchsorted(fast, seconds, side="right") - 1
+        smaller = least[np.maximum(place, 0)] * (1 + MEMORY_TOLERANCE) <= peak_bytes
+        return (seconds > self.objective.best * REACH) & (place >= 0) & smaller
+
+    def note(self, seconds: Any, peak_bytes: Any) -> None:
+        """Take recipes that fit into the front."""
+        if self.known:
+            seconds, peak_bytes = (np.concatenate(pair) for pair in zip(self.known, (seconds, peak_bytes), strict=True))
+        order = np.lexsort((peak_bytes, seconds))
+        seconds, least = seconds[order], np.minimum.accumulate(peak_bytes[order])
+        keep = np.concatenate([[True], least[1:] < least[:-1]])
+        self.known = (seconds[keep], least[keep])
+
+    def score(
+        self, keys: dict[str, Any], family: Family, scored: Scored, priced: dict[Any, Any], least_bytes: Any
+    ) -> Outcome:
+        """Legality, seconds and bytes of some elements in the forms of a family; keep what may matter."""
         evaluator, certificate, objective = self.evaluator, self.certificate, self.objective
         certificate.structures += 1
-        columns, changed = dict(elements.columns), elements.changed
-        if axis is not None:
-            numbers = [row[0] for row in axis.rows]
-            columns[NUMBER] = np.array([numbers])
-            changed = changed + (columns[NUMBER] != evaluator.given.get(NUMBER))
-        changed = changed + sum(evaluator.given.get(key) != value for key, value in keys.items())
-        shape = changed.shape
-        names = evaluator.names(keys, columns)
-        keep = evaluator.legal(names, evaluator.about_forms, shape, certificate.drop)
-        certificate.slower += _take(keep, changed <= objective.changed_limit)
-        if not keep.any():
-            return None
-        run = evaluator.run(names)
-        seconds = evaluator.seconds(run, shape, priced)
+        elements = scored.elements
+        columns = elements.columns
+        nothing = np.zeros(len(elements.indices), dtype=bool)
+        runs: list[Any] = []
+        masks: list[Any] = []
+        counts: list[Any] = []  # of changed keys
+        for form in family.forms:
+            said = {**keys, **form}
+            own = elements.changed + sum(evaluator.given.get(key) != value for key, value in said.items())
+            if family.axis is not None:
+                columns = {**columns, NUMBER: np.array([[row[0] for row in family.axis.rows]])}
+                own = own + (columns[NUMBER] != evaluator.given.get(NUMBER))
+            names = evaluator.names(said, columns)
+            mask = evaluator.legal(names, evaluator.about_forms, own.shape, certificate.drop)
+            certificate.slower += _take(mask, own <= objective.changed_limit)
+            masks.append(mask)
+            counts.append(own)
+            runs.append(evaluator.run(names) if mask.any() else None)
+        places = [place for place, mask in enumerate(masks) if mask.any()]
+        if not places:
+            return Outcome(nothing, nothing)
+        forms = [family.forms[place] for place in places]
+        keep, changed = (np.concatenate([rows[place] for place in places], axis=1) for rows in (masks, counts))
+        run = together([runs[place] for place in places])
+        seconds = evaluator.seconds(run, keep.shape, priced)
         if seconds is None:
             certificate.drop("cannot be projected", int(keep.sum()))
-            return None
+            return Outcome(nothing, nothing)
+        slow = (seconds > objective.seconds_limit).all(axis=1)
         certificate.slower += _take(keep, seconds <= objective.seconds_limit)
+        certificate.bounded += _take(keep, ~self.dominated(seconds, least_bytes[:, None]))
         if not keep.any():
-            return None
-        where = np.nonzero(keep)
-        narrow = {key: np.broadcast_to(column, shape)[where] for key, column in columns.items()}
-        seconds, changed = seconds[where], changed[where]
-        peak = evaluator.bytes(evaluator.run(evaluator.names(keys, narrow)), len(seconds))
-        if peak is None:
-            certificate.drop("memory cannot be accounted", len(seconds))
-            return None
+            return Outcome(nothing, slow)
+        rows = np.flatnonzero(keep.any(axis=1))
+        chosen = {key: column[rows] for key, column in elements.columns.items()}
+        if family.axis is not None:
+            chosen[NUMBER] = columns[NUMBER]
+        narrow = [evaluator.run(evaluator.names({**keys, **form}, chosen)) for form in forms]
+        peaks = evaluator.bytes(together(narrow), (len(rows), keep.shape[1]))
+        if peaks is None:
+            certificate.drop("memory cannot be accounted", int(keep.sum()))
+            return Outcome(nothing, slow)
+        at = np.nonzero(keep)
+        peak = peaks[np.searchsorted(rows, at[0]), at[1]]
+        seconds, changed = seconds[at], changed[at]
         fits = peak <= objective.capacity_bytes
         near = ~fits & (peak <= objective.capacity_bytes * (1 + MEMORY_TOLERANCE))
         certificate.drop("does not fit", int((~fits).sum()))
@@ -286,16 +357,28 @@ class Search:
         certificate.fitting += int(fits.sum())
         if fits.any():
             objective.found(float(objective.primary(seconds, changed, peak)[fits].min()))
+            if self.front:
+                self.note(seconds[fits], peak[fits])
         kept = fits | near
-        if kept.any():
-            counts = None if axis is None else np.array(numbers)[where[1]][kept]
-            indices = elements.indices[where[0]][kept]
-            self.found.append(Found(keys, elements.shape, indices, counts, seconds[kept], changed[kept], peak[kept]))
-        if axis is not None or not fits.any():
-            return None
-        fitting = np.zeros(len(elements.indices), dtype=bool)
-        fitting[where[0][fits]] = True
-        return fitting
+        for place, form in enumerate(forms):
+            mine = kept if family.axis is not None else kept & (at[1] == place)
+            if mine.any():
+                numbers = columns[NUMBER][0][at[1][mine]] if family.axis is not None else None
+                indices = elements.indices[at[0][mine]]
+                said = {**keys, **form}
+                self.found.append(
+                    Found(said, elements.shape, indices, numbers, seconds[mine], changed[mine], peak[mine])
+                )
+        fitting = nothing.copy()
+        fitting[at[0][fits]] = True
+        return Outcome(fitting, slow)
+
+
+class Outcome(NamedTuple):
+    """Masks of the elements that were scored: those that fit in some form, and those that are too slow in all of them."""
+
+    fits: Any
+    slow: Any
 
 
 def _take(keep: Any, good: Any) -> int:
@@ -303,8 +386,3 @@ def _take(keep: Any, good: Any) -> int:
     before = int(keep.sum())
     keep &= good
     return before - int(keep.sum())
-
-
-def _times(count: Callable[[str, int], None], rows: int) -> Callable[[str, int], None]:
-    """Every element stands for `rows` recipes."""
-    return lambda name, number: count(name, number * rows)

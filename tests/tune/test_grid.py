@@ -12,7 +12,8 @@ np = pytest.importorskip("numpy")
 from primus_lint.pipeline import Subject  # noqa: E402
 from primus_lint.tune.bounds import LEAST, SPLITS, WITHOUT, Bounds  # noqa: E402
 from primus_lint.tune.certificate import MEMORY_TOLERANCE, TIME_TOLERANCE  # noqa: E402
-from primus_lint.tune.grid import Evaluator, Shape  # noqa: E402
+from primus_lint.tune.forms import families  # noqa: E402
+from primus_lint.tune.grid import Evaluator, Shape, together  # noqa: E402
 from primus_lint.tune.keys import PP, RECOMPUTE_KEYS  # noqa: E402
 from primus_lint.tune.records import Found  # noqa: E402
 from primus_lint.tune.search import unrelated_errors  # noqa: E402
@@ -146,11 +147,38 @@ def test_no_form_needs_less_than_the_least(seed: int) -> None:
                 )
                 if peak is None:
                     continue
-                capacity = float(np.median(peak)) / (1 + MEMORY_TOLERANCE)
-                least = LEAST if form["recompute_granularity"] == "full" else bounds.longest()
-                may = bounds.fitting(base, indices, capacity, least)
-                assert may[peak[:, 0] <= capacity].all(), (base.keys, form)
-                assert bounds.fitting(base, indices, capacity, LEAST)[peak[:, 0] <= capacity].all(), (base.keys, form)
+                kind = LEAST if form["recompute_granularity"] == "full" else bounds.longest()
+                assert (bounds.least_bytes(base, indices, kind) <= peak[:, 0]).all(), (base.keys, form)
+                assert (bounds.least_bytes(base, indices, LEAST) <= peak[:, 0]).all(), (base.keys, form)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_forms_side_by_side_equal_each_alone(seed: int) -> None:
+    """Lists of recomputed modules along the last axis: seconds and bytes are those of every list by itself."""
+    rng = random.Random(seed)
+    subject = drawn(600 + seed)
+    evaluator, space = space_of(subject)
+    several = 0
+    for base in rng.sample(bases := list(space.bases()), min(3, len(bases))):
+        shape = Shape(base.axes, evaluator.given)
+        chosen = np.array(rng.sample(list(np.flatnonzero(shape.valid)), min(20, shape.size)))
+        columns = shape.chosen(chosen)
+        for family in families(space.forms(base)):
+            if len(family.forms) == 1:
+                continue
+            several += 1
+            with np.errstate(all="ignore"):
+                runs = [evaluator.run(evaluator.names({**base.keys, **form}, columns)) for form in family.forms]
+                seconds = evaluator.seconds(together(runs), (len(chosen), len(runs)), {})
+                peaks = evaluator.bytes(together(runs), (len(chosen), len(runs)))
+                for place, run in enumerate(runs):
+                    alone = evaluator.seconds(run, (len(chosen), 1), {}), evaluator.bytes(run, (len(chosen), 1))
+                    if seconds is None or peaks is None:
+                        assert alone == (seconds, peaks)
+                        continue
+                    assert np.allclose(seconds[:, place], alone[0][:, 0], rtol=1e-12, equal_nan=True), base.keys
+                    assert np.array_equal(peaks[:, place], alone[1][:, 0]), base.keys
+    assert several
 
 
 @pytest.mark.parametrize("seed", range(40))

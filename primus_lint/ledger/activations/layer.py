@@ -55,7 +55,7 @@ def kept_selective(sizes: Sizes, kind: Kind) -> Tensors:
     """Tensors kept by a layer that is not fully recomputed, with the modules of selective recomputation applied."""
     tensors = kept(sizes, kind)
     if sizes.run.recompute.granularity == "selective":
-        tensors = selective(sizes, kind, tensors)
+        tensors = selective(sizes, kind, tensors, sizes.run.recompute.modules)
     return tensors
 
 

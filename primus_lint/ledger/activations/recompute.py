@@ -17,10 +17,9 @@ def drop(tensors: Tensors, *prefixes: str) -> None:
         del tensors[name]
 
 
-def selective(sizes: Sizes, kind: Kind, tensors: Tensors) -> Tensors:
+def selective(sizes: Sizes, kind: Kind, tensors: Tensors, modules: tuple[str, ...]) -> Tensors:
     """The kept tensors of a layer under `recompute_granularity: selective`."""
     run = sizes.run
-    modules = run.recompute.modules
     out = dict(tensors)
     local = run.kernels.implementation == "local"
     mla = run.model.mla
