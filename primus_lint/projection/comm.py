@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from primus_lint.projection.shapes import Gemm
 
 
+MAP_BYTES = 1  # of a map of chosen experts, per token and expert
+COUNT_BYTES = 8  # of the tokens of an expert
 RING_ROWS = 0.75  # of the queries or keys that a step of a ring touches: all, or half of them, in equal numbers
 
 
@@ -114,6 +116,10 @@ def _as_number(flag: Any) -> Any:
     return int(flag) if isinstance(flag, bool) else as_int(flag)
 
 
+def _plus(one: Pair, other: Pair) -> Pair:
+    return one[0] + other[0], one[1] + other[1]
+
+
 def _times(pair: Pair, factor: Any) -> Pair:
     return pair[0] * factor, pair[1] * factor
 
@@ -163,6 +169,9 @@ def context_parallel(context: Context, block: Block, forward: Pair, backward: Pa
 def expert_parallel(context: Context, block: Block, shared: Block) -> None:
     """Dispatch and combine of a mixture of experts, forward and backward (the backward of one is the other).
 
+    The router's choice travels with the tokens (Megatron-Core `token_dispatch`): the probability of every copy in an
+    all-to-all of its own, or of every token and expert, and the map of which are chosen, in two gathers. Whatever is small
+    still takes the latency of its collective, which grows with the ranks.
     Hidden behind the shared experts with `moe_shared_expert_overlap`, and behind another micro-batch's layer with
     `overlap_moe_expert_parallel_comm` (see `beside_other_micro_batches`).
     """
@@ -171,18 +180,24 @@ def expert_parallel(context: Context, block: Block, shared: Block) -> None:
     assert experts is not None and routed is not None
     size = ELEMENT_BYTES[run.precision.params_dtype]
     hidden = run.model.hidden_size
+    probability_bytes = {"fp32": 4, "fp64": 8}.get(experts.router_dtype or "", size)
     if experts.dispatcher == "flex":
         dispatch, combine = device.deep_ep(context.held.local, experts, hidden * size, context.place.ep)
     elif experts.dispatcher == "allgather":
         whole = context.held.local * hidden * size * context.place.ep.size
         dispatch = device.collective("all_gather", whole, context.place.ep, cost.EP)
         combine = device.collective("reduce_scatter", whole, context.place.ep, cost.EP)
+        choices = context.held.local * experts.num_experts * context.place.ep.size
+        for width in (MAP_BYTES, probability_bytes):
+            also = device.collective("all_gather", choices * width, context.place.ep, cost.EP, met=True)
+            dispatch = _plus(dispatch, also)
     else:
-        dispatch = combine = device.collective("all_to_all", routed.sent * hidden * size, context.place.ep, cost.EP)
+        combine = device.collective("all_to_all", routed.sent * hidden * size, context.place.ep, cost.EP)
         counts = device.collective(
-            "all_gather", experts.num_experts * 4 * context.place.ep.size, context.place.ep, cost.EP
+            "all_gather", experts.num_experts * COUNT_BYTES * context.place.ep.size, context.place.ep, cost.EP
         )
-        dispatch = (dispatch[0] + counts[0], dispatch[1] + counts[1])
+        chances = device.collective("all_to_all", routed.sent * probability_bytes, context.place.ep, cost.EP, met=True)
+        dispatch = _plus(_plus(combine, counts), chances)
     gather = device.collective("all_gather", routed.rows * hidden * size, context.place.etp, cost.EP)
     scatter = device.collective("reduce_scatter", routed.rows * hidden * size, context.place.etp, cost.EP)
     exchange = (

@@ -258,11 +258,14 @@ class Device:
         seconds = self.measured.optimizer(run.optimizer.name, run.precision.params_dtype, elements)
         return None if seconds is None else self._pair(cost.OPTIMIZER, seconds)
 
-    def collective(self, operation: str, volume_bytes: Any, group: Group, kind: str = cost.TP, times: Any = 1) -> Pair:
+    def collective(
+        self, operation: str, volume_bytes: Any, group: Group, kind: str = cost.TP, times: Any = 1, met: bool = False
+    ) -> Pair:
         """Seconds of a collective over `group`. `volume_bytes` is the full tensor: the output of a gather, the input of
         a scatter or reduction; of an all-to-all, what one rank sends in all (its own part included).
 
         `times` of them may follow one another on a stream of their own: ranks that have met in one begin the next together.
+        So they do when they have `met` in another one just before.
         """
         if (is_scalar(group.size) and group.size == 1) or (is_scalar(volume_bytes) and volume_bytes == 0):
             return cost.ZERO  # no such collective
@@ -275,6 +278,7 @@ class Device:
         one = self._pair(kind, seconds)
         pair = one[0] * times, one[1] * times
         arrival = (ARRIVAL_S[0] + ARRIVAL_S[1] * (minimum(group.per_node, ARRIVAL_RANKS) - 1)) * ((group.size > 1) * 1)
+        arrival = 0.0 if met else arrival
         modelled = pair[0] + arrival, pair[1] + arrival * 0.5
         return modelled if found is None else known_or(found, modelled)
 

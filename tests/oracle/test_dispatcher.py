@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from primus_lint.hardware import accelerator
 from primus_lint.ledger import persistent
 from primus_lint.ledger.sizes import Sizes
 from primus_lint.ledger.stage_activations import Activations
+from primus_lint.projection import cost, project
+from primus_lint.projection.device import Device
 from tests.ledger.support import run_of
 from tests.oracle.activation_cases import full, latent_cases, moe_cases, selective
 from tests.oracle.ask import ask, why_not
@@ -52,3 +57,26 @@ def test_dispatchers_hold_what_is_counted_and_share_it_with_autograd() -> None:
         if mine[1] != real[1] or not 0 <= mine[0] - real[0] <= COUNTERS * len(layers):
             wrong.append(f"{name}: ours {mine}, real {real}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.skipif(REASON is not None, reason=REASON or "")
+def test_dispatchers_issue_the_collectives_that_are_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kinds and bytes of a forward pass, small ones too: the probabilities travel by themselves."""
+    names = ("mixtral base", "mixtral fp32 router", "mixtral allgather")
+    cases = {name: moe_cases()[name] for name in names}
+    questions = [question("dispatcher_traffic", args, world, 0, extra) for args, world, extra in cases.values()]
+    priced: set[tuple[str, int]] = set()
+    collective = Device.collective
+
+    def noting(
+        self: Device, operation: str, volume: Any, group: Any, kind: str = cost.TP, times: Any = 1, **named: Any
+    ) -> Any:
+        if kind == cost.EP and group.size > 1:
+            priced.add((operation, int(volume)))
+        return collective(self, operation, volume, group, kind, times, **named)
+
+    monkeypatch.setattr(Device, "collective", noting)
+    for (name, (args, world, _)), answer in zip(cases.items(), ask(questions), strict=True):
+        priced.clear()
+        assert project(run_of(args, world, version=asked_version(), gpu="h100"), accelerator("h100")) is not None
+        assert priced == {tuple(call) for call in answer["answer"]["calls"]}, name
