@@ -65,6 +65,8 @@ def sensitivity(subject: Subject, winner: Candidate, result: Result) -> list[Nei
         judged = [_judge(subject, winner, result, axis, changes) for changes in ways if changes]
         if judged:
             best = max(judged, key=lambda n: (n.gain is not None, n.gain or 0.0, n.peak_bytes is not None))
+            if (best.gain, best.peak_bytes) == (0.0, winner.peak_bytes):
+                continue  # without effect there
             if all(best.changes != other.changes for other in out):
                 out.append(best)
     return out
@@ -173,7 +175,7 @@ def shape_of(neighbours: list[Neighbour]) -> str:
 def front(subject: Subject, result: Result, excused: frozenset[str]) -> list[Candidate]:
     """Recipes of which no other is both faster and smaller, exactly scored, the fastest first.
 
-    Among what the search weighed: not slower than the best by more than its reach.
+    Among what the search weighed (not slower than the best by more than its reach) and the best recipes of all.
     """
     if not result.found:
         return []
@@ -196,4 +198,6 @@ def front(subject: Subject, result: Result, excused: frozenset[str]) -> list[Can
         candidate = rescore(subject, result.objective.capacity_bytes, changes, excused)
         if candidate is not None:
             out.append(candidate)
-    return out
+    # what was found beyond the space may be faster and smaller than all of these
+    out = sorted([*out, *result.best], key=lambda each: (each.iteration_s, each.peak_bytes))
+    return [each for index, each in enumerate(out) if all(each.peak_bytes < other.peak_bytes for other in out[:index])]

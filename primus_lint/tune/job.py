@@ -198,7 +198,8 @@ def section_data(
     data["alternatives"] = [
         {**point(own, each), "against_winner": against(given, winner, each), "told_apart": differ(each, winner)}
         for each in found.best
-        if each.changes != winner.changes and each.iteration_s <= found.best[0].iteration_s * CLOSE_BY
+        if each.iteration_s <= found.best[0].iteration_s * CLOSE_BY
+        and (each.iteration_s, each.peak_bytes) != (winner.iteration_s, winner.peak_bytes)  # else the same in effect
     ]
     if what_if_unsafe and not how.unsafe:
         data["unsafe"] = unsafe_potential(subject, winner, found, how)

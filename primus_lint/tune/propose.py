@@ -145,6 +145,11 @@ def propose(subject: Subject, how: Rules) -> Proposal:
         proposal.reason = "no change is worth writing"
         if gain is not None:
             proposal.reason += f": the best gains {gain:.1%}" if gain > 0 else ": nothing in the space is faster"
+        if gain is not None and gain > how.min_gain and subject.projection is not None:
+            from primus_lint.tune.ties import band_s
+
+            band = band_s(subject.projection, best[0].projection) / best[0].iteration_s
+            proposal.reason += f", less than the band of the comparison ({band:.1%})"
         return proposal
     proposal.candidates = chosen
     proposal.reason = "the fewest changes that fit" if minimal else TITLES[how.objective]

@@ -52,7 +52,8 @@ def section_lines(path: str, section: dict[str, Any]) -> Iterator[str]:
     best = section["best"]
     if best["changes"] != section["changes"]:
         slower = after["iteration_s"] / best["iteration_s"] - 1
-        yield f"  fewer changes than the very best, {slower:.2%} slower; that one: {changes_text(best['changes'])}"
+        apart = f"{slower:.2%} slower" if slower >= 0 else f"{-slower:.2%} faster"
+        yield f"  fewer changes than the best of the search, {apart}; that one: {changes_text(best['changes'])}"
     yield from certificate_lines(section["certificate"])
     yield from single_lines(section["one_change"])
     yield from neighbour_lines(section)
