@@ -70,7 +70,7 @@ def test_text_goes_to_the_right_places_and_write_writes(repo: Path, lint: Any) -
     assert shown.stdout.startswith("--- a/configs/")
     for words in (
         "exposed EP",
-        "bubble",
+        "contention",
         "optimizer",
         "memory by pipeline rank",
         "none of the space is better",
