@@ -172,7 +172,7 @@ def section_data(
         "front": [],
         "alternatives": [],
         "unsafe": None,
-        "one_change": [single_data(single) for single in proposal.singles],
+        "one_change": [single_data(single) for single in proposal.singles if not idle(subject, single)],
     }
     if found is None or run is None:
         return data
@@ -212,6 +212,12 @@ def differ(one: Candidate, other: Candidate) -> bool:
 
     slower, faster = sorted((one, other), key=lambda each: -each.iteration_s)
     return told_apart(slower.projection, faster.projection)
+
+
+def idle(subject: Subject, single: Single) -> bool:
+    """Whether a change is without effect here, as the exchange of a context that is not split."""
+    ledger = subject.ledger
+    return single.gain == 0 and ledger is not None and single.peak_bytes == int(ledger.worst_rank.device_high_bytes)
 
 
 def single_data(single: Single) -> dict[str, Any]:

@@ -50,9 +50,8 @@ class Single(NamedTuple):
 
 
 def sweep(subject: Subject, pins: Pins, capacity_bytes: float, excused: frozenset[str]) -> list[Single]:
-    """Every axis of the space by itself, but what has no effect; what runs first, the fastest first, then the rest."""
-    own = _single(subject, "", {}, capacity_bytes, excused, None)
-    own_s = own.iteration_s if own.candidate is not None else None
+    """Every axis of the space by itself; what runs first, the fastest first, then the rest."""
+    own_s = _seconds(subject, capacity_bytes, excused)
     found: list[Single] = []
     for line in lines(subject, pins):
         before: int | None = None
@@ -66,9 +65,7 @@ def sweep(subject: Subject, pins: Pins, capacity_bytes: float, excused: frozense
             if grows or (fits and line.dearer):
                 break
             before = peak
-    score = own.iteration_s, own.peak_bytes
-    works = [each for each in found if own.candidate is None or (each.iteration_s, each.peak_bytes) != score]
-    return sorted(works, key=_order)
+    return sorted(found, key=_order)
 
 
 def climb(
@@ -105,6 +102,11 @@ def climb(
 def _order(single: Single) -> tuple[bool, bool, float, int]:
     no_time = single.iteration_s is None
     return single.candidate is None, no_time, single.iteration_s or 0.0, len(single.changes)
+
+
+def _seconds(subject: Subject, capacity_bytes: float, excused: frozenset[str]) -> float | None:
+    own = _single(subject, "", {}, capacity_bytes, excused, None)
+    return own.iteration_s if own.candidate is not None else None
 
 
 def _single(
