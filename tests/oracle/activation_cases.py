@@ -178,10 +178,13 @@ def fp8_cases() -> dict[str, Case]:
         for name, change in {
             "tp1": {}, "tp2": tp(2), "qk norm": {**tp(2), "qk_layernorm": True},
             "unfused": {**tp(2), "bias_swiglu_fusion": False}, "core_attn": {**tp(2), **selective("core_attn")},
+            "output gate": {**tp(2), "attention_output_gate": True},
             "gelu": {**tp(2), "swiglu": False, "add_bias_linear": True, "bias_gelu_fusion": True},
         }.items():  # fmt: skip
             out[f"{recipe} 8b {name}"] = case("llama3.1-8b", 2, extra, **two, **change, **low)
-        variants: dict[str, dict[str, Any]] = {"base": {}, "shared": {"moe_shared_expert_intermediate_size": 4096}}
+        variants: dict[str, dict[str, Any]] = {
+            "base": {}, "shared": {"moe_shared_expert_intermediate_size": 4096}, "latent": {"moe_latent_size": 1024},
+        }  # fmt: skip
         if recipe != "delayed":
             variants |= {"moe_act": selective("moe_act"), "layernorm": selective("layernorm")}
         for name, change in variants.items():

@@ -45,7 +45,8 @@ def grouped_query(sizes: Sizes, kind: Kind) -> Tensors:
     out.update(core(sizes, q, kv, kv, q))
     if run.model.attention_output_gate:
         out["attention.gate"] = S * sizes.Aq * sizes.d * 4
-        out["attention.proj_in"] = linear_input(sizes, kind.low, S, sizes.Aq * sizes.dv)
+        copied = kind.low and (not keeps_original(sizes) or run.kernels.turbo_gemm)
+        out["attention.proj_in"] = linear_input(sizes, copied, S, sizes.Aq * sizes.dv)
     else:
         projection_copy(sizes, kind, out)
     return out

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import as_int, ceil_div, minimum, round_up, where
 from primus_lint.ledger.activations.kind import recipe
-from primus_lint.ledger.activations.quantize import BLOCK, MX_BLOCK, quantized
+from primus_lint.ledger.activations.quantize import BLOCK, MX_BLOCK, linear_input, quantized
 from primus_lint.ledger.activations.router import capacity_rows, logit_bytes, of_2026
 from primus_lint.ledger.primus import mega_moe, variable
 
@@ -143,7 +143,9 @@ def experts(sizes: Sizes, kind: Kind) -> Tensors:
         if run.args.get("use_turbo_fused_act_with_probs"):
             out["experts.row_mask"] = 8 * padded
     if moe.latent_size:
-        out["latent_experts.fc2_proj_in"] = sizes.T * moe.latent_size * act
+        out["latent_experts.fc2_proj_in"] = linear_input(sizes, kind.low, sizes.T, moe.latent_size)
+        if kind.low:  # in 16 bits the projection down shares the norm's output
+            out["latent_experts.fc1_proj_in"] = quantized(sizes, sizes.T, sizes.h)
     return out
 
 
