@@ -31,7 +31,9 @@ ROUNDS = 3
 class FixResult:
     """What became of one file. `source` is the new text (the old one when nothing changed)."""
 
-    __slots__ = ("after", "applied", "before", "candidate", "messages", "proposals", "refused", "runners_up", "source")
+    __slots__ = (
+        "after", "applied", "before", "candidate", "messages", "outside", "proposals", "refused", "runners_up", "source",
+    )  # fmt: skip
 
     def __init__(self, before: Checked, source: SourceText) -> None:
         self.before = before
@@ -40,6 +42,7 @@ class FixResult:
         self.applied: list[str] = []  # titles of what was done
         self.messages: list[str] = []  # what could not be done, and why
         self.refused: dict[tuple[str, str], str] = {}  # (rule, title of its fix) -> why it was not made
+        self.outside: dict[str, str] = {}  # key that a fix cannot change -> where its value comes from
         self.candidate: Candidate | None = None
         self.runners_up: list[Candidate] = []
         self.proposals: list[Proposal] = []  # one for each section that was searched
@@ -120,8 +123,14 @@ def _apply(
     spare. Returns whether it was."""
     if finding.section is None:
         return False
+    hangs = next((key for key in finding.keys if key in result.outside), None)
+    if hangs is not None and finding.severity == "error":
+        result.refused[finding.code, fix.title] = f"{hangs} comes from {result.outside[hangs]}, not from the file"
+        return False
     checked = _rewritten(result, fix.changes, finding.section.name, options, settings)
     if checked is None:
+        if outside := _outside(result, finding, fix):
+            result.refused[finding.code, fix.title] = outside
         return False
     old = _errors(result.after)
     new = _errors(checked)
@@ -131,7 +140,7 @@ def _apply(
     if more is not None:
         why = f"it would give error[{more.name}] {more.message}"
     elif not gone:
-        why = "the finding would remain"
+        why = _outside(result, finding, fix) or "the finding would remain"
     elif not _as_roomy(result.after, checked, how, finding.severity):
         why = "the memory to spare would be gone"
     if why is not None:
@@ -142,6 +151,17 @@ def _apply(
     result.source = checked.document.source
     result.applied.append(f"{fix.title} ({finding.name})")
     return True
+
+
+def _outside(result: FixResult, finding: Finding, fix: Fix) -> str:
+    """Why an edit of the file cannot change what a fix changes: the environment sets it. "" where none does."""
+    for change in fix.changes:
+        origin = None if finding.section is None else finding.section.origin(change.key)
+        value = None if origin is None else result.after.document.env_used.get(origin.variable or "")
+        if origin is not None and value is not None:
+            result.outside[change.key] = f"{origin.variable}={value}"
+            return f"{change.key} comes from {origin.variable}={value}, not from the file"
+    return ""
 
 
 def _errors(checked: Checked) -> dict[str, int]:

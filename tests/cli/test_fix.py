@@ -205,3 +205,12 @@ def test_hard_links_keep_the_former_text_and_that_is_said(repo: Path, lint: Any)
     result = lint("fix", "--no-tune", "--gpu", "mi300x", "--nodes", "1", ILLEGAL)
     assert (repo / "other.yaml").read_bytes() == before != (repo / ILLEGAL).read_bytes()
     assert f"{ILLEGAL}: another hard link keeps the former text" in result.stderr
+
+
+def test_what_the_environment_sets_is_not_worked_around(repo: Path, lint: Any) -> None:
+    file = repo / "configs" / "oom-llama3.1_70B.yaml"
+    before = file.read_text()
+    result = lint("--fix", "--no-tune", "--env", "PRIMUS_TP=6", str(file))
+    assert result.exit_code == 1
+    assert "comes from PRIMUS_TP=6, not from the file" in result.stderr
+    assert file.read_text() == before  # sequence parallelism is not what is wrong with six
