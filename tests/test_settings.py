@@ -59,6 +59,7 @@ def settings_of(tmp_path: Path, text: str, name: str = "primus-lint.toml") -> Se
 
 
 def test_every_key(tmp_path: Path) -> None:
+    (tmp_path / "lint" / "rules").mkdir(parents=True)
     settings = settings_of(tmp_path, FULL)
     assert settings.problems == []
     assert settings.path == str(tmp_path / "primus-lint.toml")
@@ -77,6 +78,7 @@ def test_every_key(tmp_path: Path) -> None:
 
 
 def test_pyproject_table_gives_the_same(tmp_path: Path) -> None:
+    (tmp_path / "lint" / "rules").mkdir(parents=True)
     lines = []
     for line in FULL.splitlines():
         line = line.replace("[[targets]]", "[[tool.primus-lint.targets]]")
@@ -253,7 +255,7 @@ def chosen(settings: Settings, code: str) -> bool:
 
 def extending(tmp_path: Path, base: str, own: str) -> Settings:
     """Settings in `repo/`, which extend a file beside that folder."""
-    (tmp_path / "org").mkdir()
+    (tmp_path / "org" / "rules").mkdir(parents=True)
     (tmp_path / "org" / "base.toml").write_text(base)
     repo = tmp_path / "repo"
     (repo / ".git").mkdir(parents=True)
