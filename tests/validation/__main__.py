@@ -11,12 +11,14 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 DEFAULTS = {
     "defects": ["corpus/primus-labels/known-defects.csv", "corpus/primus"],
     "worlds": ["corpus/primus-labels/megatron-legal-world-sizes.csv", "corpus/primus"],
     "legality": ["legality/labelled.jsonl"],
+    "fresh": ["legality/labelled.jsonl", "goldens", "corpus/primus"],
     "goldens": ["goldens"],
     "oracle": [],
     "ground-truth": [
@@ -41,6 +43,13 @@ def main() -> int:
     parser.add_argument("name", choices=sorted(DEFAULTS))
     parser.add_argument("paths", nargs="*")
     parser.add_argument("--json", dest="out")
+    asked = parser.add_argument_group("fresh")
+    asked.add_argument("--megatron", type=Path, help="unpacked wheel of megatron-core, 0.17 or later")
+    asked.add_argument(
+        "--version", choices=("d3528a21", "d98e8a64"), default="d3528a21", help="whose rules (%(default)s)"
+    )
+    asked.add_argument("--count", type=int, default=500, help="cases (%(default)s)")
+    asked.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     paths = [Path(path) for path in arguments.paths] or [SHARED / path for path in DEFAULTS[arguments.name]]
     missing = [str(path) for path in paths if not path.exists()]
@@ -48,7 +57,12 @@ def main() -> int:
         print(f"not found: {', '.join(missing)}", file=sys.stderr)
         return 2
     module = importlib.import_module(f"tests.validation.{arguments.name.replace('-', '_')}")
-    figures = module.run(paths)
+    options: dict[str, Any] = {}
+    if arguments.name == "fresh":
+        if arguments.megatron is None or not (arguments.megatron / "megatron" / "training").is_dir():
+            parser.error("fresh needs --megatron DIR with megatron/training in it")
+        options = {name: getattr(arguments, name) for name in ("megatron", "version", "count", "seed")}
+    figures = module.run(paths, **options)
     if arguments.out:
         Path(arguments.out).write_text(json.dumps(figures, indent=1, default=str) + "\n", encoding="utf-8")
     return 0
