@@ -228,6 +228,13 @@ class Subject:
 
         return self.account if isinstance(self.account, Ledger) else None
 
+    @property
+    def fits(self) -> bool | None:
+        """Whether every rank has room; None when the band of some rank holds the capacity, or either is not known."""
+        if self.ledger is None or self.accelerator is None:
+            return None
+        return self.ledger.fits(self.accelerator.visible_hbm_bytes)
+
     def _uncomputable(self) -> str:
         """Why neither memory nor time of a known framework can be computed."""
         if self._broken:

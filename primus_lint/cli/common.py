@@ -176,7 +176,6 @@ def replace_file(path: str, data: bytes, expected: bytes) -> None:
 
 def file_source(path: str) -> SourceText:
     """The text of a file that a command is about. Raises UsageError."""
-
     try:
         return _recipe_text(path)
     except OSError as error:

@@ -92,7 +92,7 @@ def _show(subject: Subject) -> None:
 
         for line in account(projection):
             click.echo(f"  {line}")
-    if ledger is not None and accelerator is not None and ledger.fits(accelerator.visible_hbm_bytes) is False:
+    if subject.fits is False:
         click.echo("  it does not fit: what it would take if it did")
     click.echo(
         f"  iteration {projection.iteration_s:.3f} s [{projection.low_s:.3f}, {projection.high_s:.3f}], "

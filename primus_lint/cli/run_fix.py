@@ -168,7 +168,6 @@ def _compare(before: Subject, after: Subject) -> None:
             for rank in ledger.ranks
         )
         speed = "" if projection is None else f"; {projection.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
-        fits = ledger.fits(capacity) if capacity else None
-        if fits is False:
+        if subject.fits is False:
             speed = "; does not run, so it has no speed"
         say(f"  {name}: {ranks}{speed}")

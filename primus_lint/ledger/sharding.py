@@ -91,13 +91,12 @@ def whole_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Whole:
         gathered = 1 if sizes.run.args.get("use_fsdp2_fp8_all_gather") else sizes.act
         both = units * (gathered + sizes.act)
         return Whole(both, both, both)
-    ends = outside_units(stage)
-    found = whole_elements(ends, stage.dense.real + stage.expert.real - ends, unit, ahead_elements(unit))
+    found = _whole_elements(stage, unit)
     weights = weight_bytes(sizes, chunks, stage, found.weights)
     return Whole(
         weights,
         weights + found.first_gradients * sizes.grad,
-        weight_bytes(sizes, chunks, stage, ends + unit) + found.last_gradients * sizes.grad,
+        weight_bytes(sizes, chunks, stage, outside_units(stage) + unit) + found.last_gradients * sizes.grad,
     )
 
 
@@ -125,6 +124,12 @@ def whole_elements(ends: Any, units: Any, unit: Any, ahead: Any) -> WholeElement
         ends + minimum(units, unit),
         ends + minimum(units, (2 * ahead // unit + 2) * unit),
     )
+
+
+def _whole_elements(stage: Stage, unit: Any) -> WholeElements:
+    """`whole_elements` of a rank whose largest layer has `unit` elements."""
+    ends = outside_units(stage)
+    return whole_elements(ends, stage.dense.real + stage.expert.real - ends, unit, ahead_elements(unit))
 
 
 def ahead_elements(unit: Any) -> Any:
@@ -164,12 +169,9 @@ def stays_whole_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> 
     run = sizes.run
     if run.optimizer.sharding != "megatron-fsdp" or not gathers_weights(sizes):
         return 0
-    ends = outside_units(stage)
     if run.args.get("log_params_norm"):
-        return weight_bytes(sizes, chunks, stage, ends) if of_2026(sizes) else 0
-    unit = largest_unit(sizes, chunks)
-    found = whole_elements(ends, stage.dense.real + stage.expert.real - ends, unit, ahead_elements(unit))
-    return weight_bytes(sizes, chunks, stage, found.after_step)
+        return weight_bytes(sizes, chunks, stage, outside_units(stage)) if of_2026(sizes) else 0
+    return weight_bytes(sizes, chunks, stage, _whole_elements(stage, largest_unit(sizes, chunks)).after_step)
 
 
 def outside_units(stage: Stage) -> Any:

@@ -116,10 +116,6 @@ def _as_number(flag: Any) -> Any:
     return int(flag) if isinstance(flag, bool) else as_int(flag)
 
 
-def _plus(one: Pair, other: Pair) -> Pair:
-    return one[0] + other[0], one[1] + other[1]
-
-
 def _times(pair: Pair, factor: Any) -> Pair:
     return pair[0] * factor, pair[1] * factor
 
@@ -190,14 +186,14 @@ def expert_parallel(context: Context, block: Block, shared: Block) -> None:
         choices = context.held.local * experts.num_experts * context.place.ep.size
         for width in (MAP_BYTES, probability_bytes):
             also = device.collective("all_gather", choices * width, context.place.ep, cost.EP, met=True)
-            dispatch = _plus(dispatch, also)
+            dispatch = cost.plus(dispatch, also)
     else:
         combine = device.collective("all_to_all", routed.sent * hidden * size, context.place.ep, cost.EP)
         counts = device.collective(
             "all_gather", experts.num_experts * COUNT_BYTES * context.place.ep.size, context.place.ep, cost.EP
         )
         chances = device.collective("all_to_all", routed.sent * probability_bytes, context.place.ep, cost.EP, met=True)
-        dispatch = _plus(_plus(combine, counts), chances)
+        dispatch = cost.plus(cost.plus(combine, counts), chances)
     gather = device.collective("all_gather", routed.rows * hidden * size, context.place.etp, cost.EP)
     scatter = device.collective("reduce_scatter", routed.rows * hidden * size, context.place.etp, cost.EP)
     exchange = (

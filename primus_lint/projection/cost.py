@@ -99,6 +99,11 @@ def beside_each_other(costs: list[Cost]) -> Cost:
     return Cost({kind: (beside([s for s, _ in each]), beside([d for _, d in each])) for kind, each in pairs.items()})
 
 
+def plus(one: Pair, other: Pair) -> Pair:
+    """One after the other."""
+    return one[0] + other[0], one[1] + other[1]
+
+
 def exposed(communication: Pair, compute: Pair) -> Pair:
     """What is left of a communication that runs beside `compute`, with the spread it keeps."""
     seconds = maximum(communication[0] - compute[0], 0.0)

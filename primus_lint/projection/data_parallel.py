@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import ceil_div, is_scalar, maximum, where
-from primus_lint.projection.cost import CONTENTION, DP, FSDP, ZERO, Cost
+from primus_lint.projection.cost import CONTENTION, DP, FSDP, ZERO, Cost, plus
 from primus_lint.projection.placement import group
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def summed(run: Run, device: Device, grid: Group, elements: Any, parts: Any, kin
     number = copies(run)
     inner = device.collective("reduce_scatter", each, within(grid, number, device), kind, parts)
     outer = device.collective("all_reduce", each * number / grid.size, across(grid, number, device), kind, parts)
-    return _plus(inner, outer)
+    return plus(inner, outer)
 
 
 def gathered(run: Run, device: Device, grid: Group, elements: Any, parts: Any, kind: str) -> Pair:
@@ -88,14 +88,10 @@ def across(grid: Group, number: Any, device: Device) -> Group:
     return group(number, grid.stride * grid.size // number, device.domain_gpus)
 
 
-def _plus(one: Pair, other: Pair) -> Pair:
-    return one[0] + other[0], one[1] + other[1]
-
-
 def reduce_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any) -> Pair:
     """Seconds of the gradient collectives of a rank: dense weights and experts lie in buffers of their own."""
     dense = summed(run, device, place.data, weights, buckets(run, weights), DP)
-    return _plus(dense, summed(run, device, place.expert_data, experts, buckets(run, experts), DP))
+    return plus(dense, summed(run, device, place.expert_data, experts, buckets(run, experts), DP))
 
 
 def gather_transfer(run: Run, device: Device, place: Placement, weights: Any, experts: Any) -> Pair:
@@ -103,7 +99,7 @@ def gather_transfer(run: Run, device: Device, place: Placement, weights: Any, ex
     if run.optimizer.sharding == "none":
         return ZERO
     dense = gathered(run, device, place.data, weights, buckets(run, weights), DP)
-    return _plus(dense, gathered(run, device, place.expert_data, experts, buckets(run, experts), DP))
+    return plus(dense, gathered(run, device, place.expert_data, experts, buckets(run, experts), DP))
 
 
 def step(
@@ -154,8 +150,8 @@ def fsdp(
     gather = both = ZERO
     for grid, elements in ((place.data, weights), (place.expert_data, experts)):
         one = gathered(run, device, grid, elements, parts, FSDP) if _is_fsdp(run) else ZERO
-        gather = _plus(gather, one)
-        both = _plus(both, _plus(one, summed(run, device, grid, elements, parts, FSDP)))
+        gather = plus(gather, one)
+        both = plus(both, plus(one, summed(run, device, grid, elements, parts, FSDP)))
     for transfer, window in ((gather, forward_s), (both, backward_s)):
         part = behind(device, transfer, window, parts)
         total.add(FSDP, part.parts[DP])

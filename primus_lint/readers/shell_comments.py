@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from primus_lint.readers.shell_lexer import Heredoc, Lexer, Word
@@ -29,8 +30,9 @@ def unclosed(text: str) -> int | None:
     return None if "$'" in text else _read(text).unclosed  # the quotes in $'it\'s' are not followed
 
 
+@lru_cache(maxsize=1)
 def _read(text: str) -> Lexer:
-    """The lexer at the end of a script."""
+    """The lexer at the end of a script; of the same script once."""
     lexer = Lexer(Unit([Segment(text, 0)]))
     while (token := lexer.token()) is not None:
         if token in ("<<", "<<-") and isinstance(mark := lexer.token(), Word):

@@ -120,7 +120,7 @@ def figures(subject: Subject) -> dict[str, Any]:
     ledger, accelerator, projection = subject.ledger, subject.accelerator, subject.projection
     if ledger is not None and accelerator is not None:
         out["headroom_bytes"] = int(accelerator.visible_hbm_bytes - ledger.device_bytes[1])
-        out["fits"] = ledger.fits(accelerator.visible_hbm_bytes)
+        out["fits"] = subject.fits
     if projection is not None:
         out["tokens_per_s_per_gpu"] = float(projection.tokens_per_s_per_gpu)
     return out

@@ -109,8 +109,7 @@ def _speed(checked: Checked) -> str:
     for subject in checked.subjects[:1]:
         if not subject.modelled or subject.projection is None:
             continue
-        ledger, accelerator = subject.ledger, subject.accelerator
-        if ledger is not None and accelerator is not None and ledger.fits(accelerator.visible_hbm_bytes) is False:
+        if subject.fits is False:
             return '<span class="error">out of memory</span>'
         return f"{subject.projection.tokens_per_s_per_gpu:,.0f}"
     return ""

@@ -159,10 +159,8 @@ def breakdown(subject: Subject) -> str:
             f'<tr><td><b style="color:{color}">■</b> {words}</td><td class="n">{seconds(float(time_s))}</td>'
             f'<td class="n">{float(share):.1%}</td><td class="wide small dim">{escape(tiers)}</td></tr>'
         )
-    ledger, accelerator = subject.ledger, subject.accelerator
-    over = ledger is not None and accelerator is not None and ledger.fits(accelerator.visible_hbm_bytes) is False
     return (
-        f'<h3>Where the time goes</h3><p class="small">{"if it fitted: " if over else ""}{projection.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, '
+        f'<h3>Where the time goes</h3><p class="small">{"if it fitted: " if subject.fits is False else ""}{projection.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, '
         f"{_tflops(projection)}step {seconds(step)} [{seconds(float(projection.low_s))} to {seconds(float(projection.high_s))}], "
         f'rates {escape(projection.source)}</p><div class="bar">{"".join(parts)}</div>'
         f'<div class="scroll"><table><tr><th>class</th><th class="n">seconds</th><th class="n">share</th>'

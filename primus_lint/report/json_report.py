@@ -101,13 +101,6 @@ def file_data(checked: Checked, root: str) -> dict[str, Any]:
     return data
 
 
-def fits(subject: Subject) -> bool | None:
-    """Whether every rank has room; None when the band of some rank holds the capacity, or either is not known."""
-    if subject.ledger is None or subject.accelerator is None:
-        return None
-    return subject.ledger.fits(subject.accelerator.visible_hbm_bytes)
-
-
 def memory_data(subject: Subject) -> dict[str, Any] | None:
     """The `memory` object of design 4.3; None when there is no ledger."""
     ledger = subject.ledger
@@ -117,10 +110,10 @@ def memory_data(subject: Subject) -> dict[str, Any] | None:
     reason = None
     if capacity is None:
         reason = "no GPU kind is known"
-    elif fits(subject) is None:
+    elif subject.fits is None:
         reason = "the capacity lies inside the band of some rank"
     return {
-        "fits": fits(subject),
+        "fits": subject.fits,
         "reason": reason,
         "capacity_bytes": capacity,
         "worst_rank": ledger.worst,
@@ -154,7 +147,7 @@ def abstained_data(subject: Subject, only: str | None = None) -> dict[str, list[
 def time_data(subject: Subject) -> dict[str, Any] | None:
     """The `time` object of design 4.3 with the verdict on memory; None when nothing can be projected."""
     projection = subject.projection
-    return None if projection is None else {"fits": fits(subject), **projection.as_json()}
+    return None if projection is None else {"fits": subject.fits, **projection.as_json()}
 
 
 def finding_data(finding: Finding, checked: Checked, report: Report, prints: dict[int, str]) -> dict[str, Any]:

@@ -102,11 +102,9 @@ def _figures(checked: Checked) -> tuple[str, str]:
             reasons = reasons or f"none: {why}"
             continue
         memory = f"{gib(ledger.worst_rank.device_low_bytes)} to {gib(ledger.worst_rank.device_high_bytes)}"
-        fits = None
         if accelerator is not None:
             memory += f" of {gib(accelerator.visible_hbm_bytes)}"
-            fits = ledger.fits(accelerator.visible_hbm_bytes)
-        if fits is False:
+        if subject.fits is False:
             return memory + " **out of memory**", "does not run"
         if projection is None:
             return memory, f"none: {cell('; '.join(subject.no_time))}"

@@ -92,8 +92,7 @@ def _verdict(subject: Subject) -> str:
         return "legal at no world size"
     if subject.ledger is None or subject.accelerator is None:
         return "no account of memory (--verbose says why)"
-    fits = subject.ledger.fits(subject.accelerator.visible_hbm_bytes)
-    word = {True: "fit", False: "do not fit", None: "may not fit"}[fits]
+    word = {True: "fit", False: "do not fit", None: "may not fit"}[subject.fits]
     return f"{word} (memory and speed of each: --verbose)"
 
 
@@ -226,8 +225,7 @@ def _memory(subject: Subject) -> str:
 
 
 def _time(subject: Subject) -> str:
-    ledger, accelerator = subject.ledger, subject.accelerator
-    if ledger is not None and accelerator is not None and ledger.fits(accelerator.visible_hbm_bytes) is False:
+    if subject.fits is False:
         return "it does not run, so it has no speed"
     projection = subject.projection
     if projection is None:

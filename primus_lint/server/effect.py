@@ -72,7 +72,7 @@ def now(subject: Subject, label: str = "") -> Effect:
         None if ledger is None else int(ledger.worst_rank.device_low_bytes),
         None if ledger is None else int(ledger.worst_rank.device_high_bytes),
         capacity,
-        None if ledger is None or capacity is None else ledger.fits(capacity),
+        subject.fits,
         None if projection is None else float(projection.tokens_per_s_per_gpu),
     )
 
