@@ -49,10 +49,9 @@ def give_up() -> NoReturn:
 
 
 def crash() -> NoReturn:
-    import traceback
+    from primus_lint.cli.common import internal_error
 
-    traceback.print_exc()
-    sys.stderr.write("primus-lint: internal error: nothing that was not reported above was checked\n")
+    internal_error("nothing that was not reported above was checked")
     sys.exit(2)
 
 

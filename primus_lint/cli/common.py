@@ -39,6 +39,14 @@ def say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
+def internal_error(lost: str) -> None:
+    """Tell a bug of ours, with what was lost by it."""
+    import traceback
+
+    traceback.print_exc()
+    say(f"primus-lint: internal error, please report it: {lost}")
+
+
 def make_options(values: dict[str, Any]) -> Options:
     """The Options of a command's parameters. Raises UsageError."""
     from primus_lint.lower.versions import canonical, versions

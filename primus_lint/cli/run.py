@@ -131,7 +131,12 @@ def check_all(files: tuple[str, ...], options: Options, values: dict[str, Any]) 
         could_not |= not common.settings_problems(settings, shown)
         if (not alone or values.get("hook")) and settings.excludes(source.path):
             continue
-        item = check_source(source, options, settings)
+        try:
+            item = check_source(source, options, settings)
+        except Exception:  # a bug of ours: the other files are checked all the same
+            common.internal_error(f"{path} was not checked")
+            could_not = True
+            continue
         if not item.is_recipe and not item.unreadable:
             if not alone or values.get("hook"):
                 continue

@@ -7,10 +7,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from primus_lint import __main__
+from primus_lint.source.text import SourceText
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,6 +34,26 @@ def test_a_crash_exits_with_2(
     assert stopped.value.code == 2
     said = capsys.readouterr().err
     assert "a bug" in said and "internal error" in said
+
+
+def test_a_crash_over_one_recipe_is_told_with_its_name_and_the_others_are_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from primus_lint import pipeline
+    from primus_lint.cli import run
+
+    judge = pipeline.check_source
+
+    def broken(source: SourceText, *rest: Any) -> pipeline.Checked:
+        if "clean" in source.path:
+            raise RuntimeError("a bug")
+        return judge(source, *rest)
+
+    monkeypatch.setattr(pipeline, "check_source", broken)
+    assert run.run_check((str(ROOT / "examples"),), {}) == 2
+    said = capsys.readouterr()
+    assert "a bug" in said.err and "internal error" in said.err and "clean-llama3.1_8B.yaml was not checked" in said.err
+    assert "hbm-overflow" in said.out  # of another recipe
 
 
 def shell(folder: Path, words: str) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,7 @@
 
 `directory` is an unpacked wheel; the package of the oracle's Python (0.16.1) has no `megatron/training`. As a program
 (`arguments.py DIRECTORY`) it writes `{"arguments": ...}`, what the parser takes, reads a JSON list of cases (`id`, `args`
-by dest names, `world_size`, `env` as in `legality/labelled.jsonl`) from standard input, and writes for each case a line
+by dest names, `world_size`, `env` as in `legality/labelled.jsonl`; `nulls`, dests that are None) from standard input, and writes for each case a line
 `{"id", "stage", "error", "where"}`, all but the id None when it is accepted.
 
 A case runs parser, `validate_args`, the micro-batch calculator, `core_transformer_config_from_args`, the layers of every
@@ -174,6 +174,8 @@ def _stages(case: dict[str, Any], parser: argparse.ArgumentParser) -> Iterable[s
     yield "parse"
     args = parser.parse_args(_command_line(case["args"], parser))
     args.rank, args.world_size = 0, case["world_size"]
+    for name in case.get("nulls", ()):  # no flag sets None; Primus writes it on the arguments
+        setattr(args, name, None)
     yield "args"
     args = arguments.validate_args(args) or args
     global_vars._GLOBAL_ARGS = args

@@ -47,3 +47,21 @@ def test_each_case_stops_where_the_program_stops_it() -> None:
     for (_, answer), (change, stage, words) in zip(ask(Path(str(DIRECTORY)), cases), asked, strict=True):
         assert answer["stage"] == stage, (change, answer)
         assert words in (answer["error"] or ""), (change, answer)
+
+
+@pytest.mark.skipif(REASON is not None, reason=REASON or "")
+def test_nulls_that_primus_would_write_stop_where_the_rule_says() -> None:
+    """The rule null-where-a-value-is-needed against the real program, as far as this one goes (no process groups)."""
+    from primus_lint.rules.checks.choice_effects import NULLS
+
+    base = yaml.safe_load((REPO / "rules" / "bases.yaml").read_text(encoding="utf-8"))["dense"]["args"]
+    stages = {key: stop.stage for key, stop in NULLS.items()}
+
+    def cases(described: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+        assert set(stages) <= set(described)
+        env = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+        return [{"id": key, "args": base, "nulls": [key], "world_size": 8, "env": env} for key in stages]
+
+    for case, answer in ask(Path(str(DIRECTORY)), cases):
+        asked = ("args", "config")  # 0.19 looks at init_method_std earlier than 0.17
+        assert answer["stage"] in (asked if stages[case["id"]] in asked else (None,)), (case["id"], answer)

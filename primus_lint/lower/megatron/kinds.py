@@ -78,6 +78,8 @@ def _unusable(v: Namespace) -> Iterator[tuple[str, Any]]:
             value = v.get(name)
             if value is not None and not usable(value):
                 yield name, value
+    if v.get("num_experts") and v.get("moe_router_topk") is None:
+        yield "moe_router_topk", None
 
 
 def _is_whole(value: Any) -> bool:

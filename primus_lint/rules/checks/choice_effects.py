@@ -1,7 +1,8 @@
-"""What a value outside Megatron's choices does to a run of Primus, which does not look at the choices itself.
+"""What a value outside Megatron's choices, and a null, do to a run of Primus, which looks at neither itself.
 
-Read in megatron-core 0.16.1 and Megatron-LM d3528a21, Primus fd1eeabb (the functions named beside each key). A key
-that is not listed is not known to stop the run.
+Read in megatron-core 0.16.1 and Megatron-LM d3528a21, Primus fd1eeabb (the functions named beside each key); nulls in
+megatron-core 0.17.0, those up to the configuration also asked of it (tests/oracle/test_arguments.py). A key that is not
+listed is not known to stop the run.
 """
 
 from __future__ import annotations
@@ -73,12 +74,69 @@ SILENT = {
 UNKNOWN = "it fails later or not at all"
 
 
+def _rotary(names: Names) -> bool:
+    """GPTModel makes the rotary embedding itself."""
+    return names["position_embedding_type"] == "rope" and not names["multi_latent_attention"]
+
+
+def _experts_chosen(names: Names) -> bool:
+    return _experts(names) and not names["use_turbo_mega_moe"]
+
+
+CHECKED = "the check of the arguments stops on it"
+# Keys that have a value unless a file takes it away with null.
+NULLS = {
+    "tensor_model_parallel_size": Stop("args", CHECKED),  # validate_args
+    "pipeline_model_parallel_size": Stop("args", CHECKED),
+    "context_parallel_size": Stop("args", CHECKED),
+    "expert_model_parallel_size": Stop("args", CHECKED),
+    "cpu_offloading_num_layers": Stop("args", CHECKED),
+    "cp_comm_type": Stop("args", CHECKED),
+    "min_lr": Stop("args", CHECKED, lambda names: names["lr"] is not None),
+    "mock_data": Stop("args", CHECKED),
+    "num_dataset_builder_threads": Stop("args", CHECKED),
+    "inference_batch_times_seqlen_threshold": Stop("args", CHECKED),
+    "init_method_std": Stop("config", "the model's configuration is refused"),  # TransformerConfig.__post_init__
+    "cuda_graph_impl": Stop("config", "the model's configuration is refused"),
+    "make_vocab_size_divisible_by": Stop(  # vocab_size_with_padding
+        "grid", "the vocabulary is not padded", lambda names: names["padded_vocab_size"] is None
+    ),
+    "distributed_timeout_minutes": Stop("grid", "no process groups are made"),  # _initialize_distributed
+    "seed": Stop("grid", "the random seeds are not set"),  # _set_random_seed
+    "rotary_base": Stop("build", "no rotary embedding is built", _rotary),  # RotaryEmbedding.__init__
+    "rotary_percent": Stop("build", "no rotary embedding is built", _rotary),
+    "weight_decay": Stop(  # OptimizerParamScheduler.__init__
+        "optim", "the scheduler is not made", lambda names: names["weight_decay_incr_style"] == "constant"
+    ),
+    "lr_warmup_init": Stop("optim", "the scheduler is not made"),
+    "lr_warmup_iters": Stop(  # get_optimizer_param_scheduler
+        "optim", "the scheduler is not made",
+        lambda names: bool(names["train_iters"]) and names["lr_warmup_fraction"] is None,
+    ),
+    "eval_interval": Stop(  # get_train_valid_test_num_samples
+        "optim", "the samples are not counted", lambda names: not names["full_validation"] and not names["skip_train"]
+    ),
+    "eval_iters": Stop("optim", "the samples are not counted"),
+    "num_workers": Stop("optim", "no data loader is built"),  # build_pretraining_data_loader
+    "moe_router_topk": Stop("first-step", "the first forward pass of a router stops", _experts_chosen),
+    "hidden_dropout": Stop("first-step", "the first forward pass stops"),  # bias_dropout_add
+    "clip_grad": Stop("first-step", "the first step of the optimizer stops"),  # MixedPrecisionOptimizer.step
+    "log_interval": Stop("first-step", "the log of the first step stops"),  # training_log
+}  # fmt: skip
+
+
 def effect(key: str, names: Names) -> tuple[str | None, str]:
     """The stage at which a wrong value stops the run (None: it is not known to), and what it does, in words."""
     stop = STOPS.get(key)
     if stop is not None:
         return (stop.stage, stop.words) if stop.reached(names) else (None, "this recipe does not get to it")
     return None, SILENT.get(key, UNKNOWN)
+
+
+def null_effect(key: str, names: Names) -> tuple[str, str] | None:
+    """The stage at which a null stops the run, and what it does, in words; None where it is not known to stop it."""
+    stop = NULLS.get(key)
+    return (stop.stage, stop.words) if stop is not None and stop.reached(names) else None
 
 
 def meant(text: Any, legal: list[Any]) -> Any:

@@ -172,6 +172,22 @@ def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         yield finding
 
 
+def nulls(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Keys set to null that Megatron counts on: Primus puts the None on the arguments."""
+    from primus_lint.rules.checks.choice_effects import null_effect
+    from primus_lint.rules.templates import STAGES
+
+    names = subject.lowered.namespace
+    told = {key for finding in subject.conditions if finding.severity == "error" for key in finding.keys[:1]}
+    for key, value in written(subject):
+        found = null_effect(key, names) if value.value is None and key not in told else None
+        if found is not None:
+            stage, does = found
+            finding = say(rule, subject, f"{key} needs a value, null is none: {does}", (key,))
+            finding.stage = STAGES.index(stage)
+            yield finding
+
+
 def _titan_choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """As `choices`, in a Primus file with a TorchTitan section."""
     if not subject.section.meta:  # TorchTitan's own command line refuses them
