@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from primus_lint import frameworks
 from primus_lint.ir.run import Target
 from primus_lint.lower.versions import canonical, versions
-from primus_lint.pipeline import Subject
 from primus_lint.readers.batch import RequestError, read_batch
 from primus_lint.rules.judge import findings_of
 from primus_lint.rules.worlds import LIMIT
+from primus_lint.subject import Subject
 
 if TYPE_CHECKING:
     from primus_lint.rules.finding import Finding
@@ -87,7 +88,7 @@ def subject_of(request: Any) -> Subject:
         if not isinstance(request.get(name), (dict, type(None))):
             raise RequestError(f"{name} is an object or null")
     document = read_batch(request)
-    subject = Subject(document, document.sections[0], target_of(request.get("target")), version, ())
+    subject = frameworks.subject_of(document, document.sections[0], target_of(request.get("target")), version)
     subject.framework = framework
     subject.env = request.get("env")
     subject.stack = request.get("stack")

@@ -14,8 +14,8 @@ from primus_lint.cli import clicks, common, options
 if TYPE_CHECKING:
     from primus_lint.measure.store import CalibrationRun
     from primus_lint.measure.training_log import TrainingLog
-    from primus_lint.pipeline import Subject
     from primus_lint.projection.calibrate import Lesson
+    from primus_lint.subject import Subject
 
 
 @click.command()

@@ -11,8 +11,9 @@ import click
 from primus_lint.cli import clicks, common, options
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Checked, Subject
+    from primus_lint.pipeline import Checked
     from primus_lint.readers.document import Value
+    from primus_lint.subject import Subject
 
 
 @click.command()

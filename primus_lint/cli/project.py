@@ -11,7 +11,7 @@ import click
 from primus_lint.cli import clicks, common, options
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
 
 BAR = 48
 

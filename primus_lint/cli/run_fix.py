@@ -10,8 +10,9 @@ from primus_lint.cli import common
 from primus_lint.cli.common import say
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Checked, Subject
+    from primus_lint.pipeline import Checked
     from primus_lint.report.bundle import Tuned
+    from primus_lint.subject import Subject
     from primus_lint.tune.fix import FixResult
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from primus_lint.measure.training_log import TrainingLog
-    from primus_lint.pipeline import Subject
     from primus_lint.projection.calibrate import Lesson
+    from primus_lint.subject import Subject
 
 
 class Calibrated(NamedTuple):

@@ -18,8 +18,9 @@ from primus_lint.units import gib
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Checked, Options, Subject
+    from primus_lint.pipeline import Checked, Options
     from primus_lint.report.bundle import Report
+    from primus_lint.subject import Subject
 
 GIT_TIMEOUT_S = 120
 

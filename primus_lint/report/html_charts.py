@@ -11,8 +11,8 @@ from primus_lint.units import gib, seconds
 
 if TYPE_CHECKING:
     from primus_lint.ledger import RankMemory
-    from primus_lint.pipeline import Subject
     from primus_lint.report.bundle import Tuned
+    from primus_lint.subject import Subject
 
 EVENTS_OF_A_RANK = 112  # more are too thin to tell apart
 LEGEND_SHARE = 0.004  # items below this share of the device are summed up in the legend

@@ -10,9 +10,10 @@ from primus_lint.report.fixes import byte_edits
 from primus_lint.report.places import fingerprints, path_of, relative, span_data
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Checked, Subject
+    from primus_lint.pipeline import Checked
     from primus_lint.report.bundle import Report
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 
 def write(out: TextIO, report: Report) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from primus_lint.ledger.result import Item, RankMemory
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
 
 WIDTH = 100
 FEW = 2  # classes of ranks that are all shown item by item

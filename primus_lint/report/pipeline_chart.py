@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
     from primus_lint.schedules.events import Event
     from primus_lint.schedules.timeline import Timeline
+    from primus_lint.subject import Subject
 
 
 class Drawn(NamedTuple):

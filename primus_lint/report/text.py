@@ -9,11 +9,12 @@ from primus_lint.report.excerpt import excerpt, printable
 from primus_lint.units import gib, gpus, seconds
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Checked, Subject
+    from primus_lint.pipeline import Checked
     from primus_lint.report.bundle import Report
     from primus_lint.report.groups import Group
     from primus_lint.rules.finding import Finding, Place
     from primus_lint.source.text import SourceText
+    from primus_lint.subject import Subject
 
 _COLORS = {"error": "31;1", "warning": "33;1", "info": "36;1", "note": "34;1", "dim": "2", "bold": "1", "ok": "32;1"}
 

@@ -12,9 +12,9 @@ from primus_lint.report.pipeline_chart import drawn, intervals, once_a_step
 from primus_lint.report.places import relative
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
     from primus_lint.report.bundle import Report
     from primus_lint.report.pipeline_chart import Drawn
+    from primus_lint.subject import Subject
 
 MOST_EVENTS = 200_000  # of one file: more than a viewer shows well
 NAMES = {"F": "forward", "B": "backward", "W": "weight gradient"}

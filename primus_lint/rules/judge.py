@@ -14,9 +14,10 @@ from primus_lint.rules.verify import keep_working_fixes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from primus_lint.pipeline import Checked, Subject
+    from primus_lint.pipeline import Checked
     from primus_lint.readers.document import LocatedProblem
     from primus_lint.settings import Settings
+    from primus_lint.subject import Subject
 
 
 def judge(checked: Checked, settings: Settings | None = None) -> list[Finding]:

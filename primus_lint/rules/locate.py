@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from primus_lint.rules.finding import Finding, Place
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
     from primus_lint.readers.document import Origin, ResolvedDocument, Section
+    from primus_lint.subject import Subject
 
 
 PRESETS = ("module-preset", "model-preset")

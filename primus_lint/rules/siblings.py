@@ -18,8 +18,9 @@ from primus_lint.rules.finding import Place
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Checked, Subject
+    from primus_lint.pipeline import Checked
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 RULE = "sibling-drift"
 TOLD_HERE = frozenset(("published-model-changed",))  # the same key of the same file, seen from one file alone
@@ -161,7 +162,7 @@ def odd_ones(members: list[Member]) -> Iterator[tuple[Member, list[tuple[str, An
 
 def _value(subject: Subject, key: str) -> Any:
     """The value that runs, framework defaults filled in; None where nothing is known."""
-    if subject.modelled and subject.framework != "megatron_bridge":
+    if subject.has_figures:
         value = subject.lowered.namespace.get(key)
         return subject.section.get(key) if value is None else value
     if subject.section.framework == "maxtext":

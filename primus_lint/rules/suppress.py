@@ -9,10 +9,11 @@ from primus_lint.rules.finding import Finding, Place
 from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Checked, Subject
+    from primus_lint.pipeline import Checked
     from primus_lint.settings import Settings
     from primus_lint.source.comments import Comment
     from primus_lint.source.text import SourceText
+    from primus_lint.subject import Subject
 
 
 class Suppression(NamedTuple):

@@ -9,8 +9,8 @@ from primus_lint.readers.document import Origin, Section, Value
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.finding import Change, Finding, Fix
+    from primus_lint.subject import Subject
 
 
 def after_changes(subject: Subject, changes: Iterable[Change]) -> Subject:

@@ -16,8 +16,9 @@ from primus_lint.source.text import SourceText
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from primus_lint.pipeline import Options, Subject
+    from primus_lint.pipeline import Options
     from primus_lint.readers.document import Origin, Value
+    from primus_lint.subject import Subject
 
 
 class Analysis:

@@ -14,8 +14,8 @@ from primus_lint.server.keys import text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.server.analysis import Analysis
+    from primus_lint.subject import Subject
 
 TOP_LEVEL = ("work_group", "user_name", "exp_name", "workspace", "extends", "env", "platform", "modules")
 MODULES = ("pre_trainer", "sft_trainer")

@@ -10,7 +10,7 @@ from primus_lint.server import keys
 from primus_lint.units import gib
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
 
 
 # Keys that only make sense together: what a value of one needs of the others (where they say something else).

@@ -10,9 +10,9 @@ from primus_lint.server.keys import text
 
 if TYPE_CHECKING:
     from primus_lint.lower.megatron.adjust import Adjustment
-    from primus_lint.pipeline import Subject
     from primus_lint.readers.document import Origin, Value
     from primus_lint.server.analysis import Analysis
+    from primus_lint.subject import Subject
 
 
 def hover(analysis: Analysis, offset: int) -> tuple[str, tuple[int, int]] | None:

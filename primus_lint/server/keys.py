@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.readers.tables import DEFAULT_VERSIONS, table
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
 
 _TABLES = {"primus-megatron": ("megatron", "primus-megatron")}
 GONE = ("dead", "removed", "renamed", "refused", "deprecated")  # states of keys that nobody should write any more

@@ -20,7 +20,7 @@ from primus_lint.tune.what_if import different, with_changes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
 
 PAIRED = 10  # moves, the most saving ones, of which pairs are tried
 Changes = dict[str, Any]

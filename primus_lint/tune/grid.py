@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from primus_lint.hardware import Accelerator
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.catalogue import Entry
+    from primus_lint.subject import Subject
     from primus_lint.tune.space import Axis, Base
 
 Columns = dict[str, Any]

@@ -11,9 +11,10 @@ from primus_lint.tune.propose import Proposal, Rules, gain_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from primus_lint.pipeline import Options, Subject
+    from primus_lint.pipeline import Options
     from primus_lint.settings import Settings
     from primus_lint.source.text import SourceText
+    from primus_lint.subject import Subject
     from primus_lint.tune.rescore import Candidate
     from primus_lint.tune.search import Result
     from primus_lint.tune.sweep import Single

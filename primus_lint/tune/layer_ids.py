@@ -16,7 +16,7 @@ from primus_lint.tune.rescore import rescore
 from primus_lint.tune.what_if import different, with_changes
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
     from primus_lint.tune.rescore import Candidate
     from primus_lint.tune.search import Result
 

@@ -14,7 +14,7 @@ from primus_lint.tune.rescore import Candidate, rescore
 from primus_lint.tune.what_if import different
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
     from primus_lint.tune.search import Result
 
 ALGORITHMS = (("zero-bubble", None), ("zbv-formatted", 2))  # with the virtual stages that they want

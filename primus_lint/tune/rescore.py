@@ -11,9 +11,9 @@ from primus_lint.tune.what_if import with_changes
 
 if TYPE_CHECKING:
     from primus_lint.ledger import Ledger
-    from primus_lint.pipeline import Subject
     from primus_lint.projection import Projection
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
     from primus_lint.tune.objective import Objective
     from primus_lint.tune.search import Search
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from primus_lint.hardware import Accelerator
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
 
 __all__ = ["Candidate", "Certificate", "Found", "Objective", "Pins", "Result", "search"]
 

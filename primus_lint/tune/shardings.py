@@ -12,7 +12,7 @@ from primus_lint.tune.switches import fully_sharded
 from primus_lint.tune.what_if import different
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
     from primus_lint.tune.rescore import Candidate
     from primus_lint.tune.search import Result
 

@@ -36,7 +36,7 @@ from primus_lint.tune.what_if import different
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
     from primus_lint.tune.search import Result
 
 KEY_WORTH = 0.002  # of the step: what every further changed key must gain

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from primus_lint.hardware import Accelerator
     from primus_lint.ir.run import Run
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
 
 MAX_FACTOR = 64  # how far to look, in multiples of the recipe's own size
 EXACT = 16  # candidates at the limit that are scored exactly, at each size

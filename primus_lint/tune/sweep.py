@@ -21,7 +21,7 @@ from primus_lint.tune.what_if import different, with_changes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
     from primus_lint.tune.space import Pins
 
 Changes = dict[str, Any]

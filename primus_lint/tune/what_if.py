@@ -10,7 +10,7 @@ from primus_lint.rules.verify import after_changes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
 
 
 class WhatIf(NamedTuple):

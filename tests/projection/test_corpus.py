@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from primus_lint.frameworks import subject_of
 from primus_lint.hardware import accelerator
 from primus_lint.ir.run import Target
-from primus_lint.pipeline import Subject
 from primus_lint.projection import project, why_not
 from primus_lint.readers import read
 from primus_lint.source.text import SourceText
@@ -29,7 +29,7 @@ def test_every_megatron_experiment(gpu: str) -> None:
             if section.framework != "megatron":
                 continue
             for world_size in (8, 32, 128):
-                subject = Subject(document, section, Target(found.name, world_size, 8), "d3528a21", ())
+                subject = subject_of(document, section, Target(found.name, world_size, 8), "d3528a21")
                 run = subject.run
                 if run is None or why_not(run) is not None:
                     continue

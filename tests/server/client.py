@@ -108,14 +108,16 @@ class Client:
         self.notify("textDocument/didChange", {"textDocument": document, "contentChanges": [{"text": text}]})
         return self.diagnostics(path)
 
-    def diagnostics(self, path: Path) -> list[dict[str, Any]]:
-        """The next diagnostics published for a file."""
-        message = self.wait(
-            lambda message: (
-                message.get("method") == "textDocument/publishDiagnostics" and message["params"]["uri"] == path.as_uri()
-            )
-        )
-        return list(message["params"]["diagnostics"])
+    def diagnostics(self, path: Path, count: int | None = None) -> list[dict[str, Any]]:
+        """The next diagnostics published for a file; with `count` the next so many: what a busy server still has to say
+        about a former text comes first."""
+
+        def wanted(message: dict[str, Any]) -> bool:
+            if message.get("method") != "textDocument/publishDiagnostics" or message["params"]["uri"] != path.as_uri():
+                return False
+            return count is None or len(message["params"]["diagnostics"]) == count
+
+        return list(self.wait(wanted)["params"]["diagnostics"])
 
     def hover(self, path: Path, line: int, character: int) -> str:
         result = self.request("textDocument/hover", at(path, line, character))

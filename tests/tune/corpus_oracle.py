@@ -12,8 +12,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from primus_lint.pipeline import Options, Subject, check_source
+from primus_lint.pipeline import Options, check_source
 from primus_lint.source.text import SourceText
+from primus_lint.subject import Subject
 from tests.oracle.ask import ask, why_not
 from tests.oracle.compare import states_of, theirs
 from tests.oracle.recipes import question

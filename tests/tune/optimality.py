@@ -11,7 +11,7 @@ import random
 import time
 from typing import NamedTuple
 
-from primus_lint.pipeline import Subject
+from primus_lint.subject import Subject
 from primus_lint.tune.rescore import rescore
 from primus_lint.tune.search import Pins, search, unrelated_errors
 from primus_lint.tune.space import Space

@@ -13,8 +13,9 @@ import re
 import time
 from typing import Any, NamedTuple
 
-from primus_lint.pipeline import Checked, Options, Subject, check_source
+from primus_lint.pipeline import Checked, Options, check_source
 from primus_lint.source.text import SourceText
+from primus_lint.subject import Subject
 from primus_lint.tune import safety
 from primus_lint.tune.fix import Rules, fix_source
 from primus_lint.tune.keys import (

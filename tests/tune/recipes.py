@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from primus_lint.evaluate import subject_of
-from primus_lint.pipeline import Subject
+from primus_lint.subject import Subject
 from primus_lint.tune.keys import ETP, NUMBER, SP, TP
 from primus_lint.tune.space import Space
 

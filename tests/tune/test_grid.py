@@ -9,7 +9,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from primus_lint.pipeline import Subject  # noqa: E402
+from primus_lint.subject import Subject  # noqa: E402
 from primus_lint.tune.bounds import LEAST, SPLITS, WITHOUT, Bounds  # noqa: E402
 from primus_lint.tune.certificate import MEMORY_TOLERANCE, TIME_TOLERANCE  # noqa: E402
 from primus_lint.tune.forms import families  # noqa: E402

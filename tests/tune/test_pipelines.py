@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from primus_lint.pipeline import Subject
+from primus_lint.subject import Subject
 from primus_lint.tune import safety
 from primus_lint.tune.keys import LAYOUT, PIPELINE_KEYS, PP, VPP
 from primus_lint.tune.pipelines import fastest, other_pipelines

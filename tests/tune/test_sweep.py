@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from primus_lint.pipeline import Subject
+from primus_lint.subject import Subject
 from primus_lint.tune.search import search, unrelated_errors
 from primus_lint.tune.space import Pins
 from primus_lint.tune.sweep import Single, climb, lines, sweep

@@ -23,10 +23,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from primus_lint import frameworks
 from primus_lint.ir.run import Target
 from primus_lint.ledger import Ledger, ledger
-from primus_lint.pipeline import Subject
 from primus_lint.readers import read
+from primus_lint.subject import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -135,7 +136,9 @@ def subject_of(path: str, gpu: str, world: int) -> Subject:
     if steps is not None:
         first = str(steps).split()[0]
         document = read(path, version=VERSION, set_values=[("step_batch_size_schedule", f"'{first}'")])
-    return Subject(document, document.sections[0], Target(gpu, world, 4 if gpu == "gb200" else 8), VERSION, ())
+    return frameworks.subject_of(
+        document, document.sections[0], Target(gpu, world, 4 if gpu == "gb200" else 8), VERSION
+    )
 
 
 @lru_cache

@@ -9,8 +9,8 @@ from primus_lint.rules.engine import make, words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 SAME_MODEL = 0.01  # FLOPs of a token that differ by more are another model: its TFLOP/s are compared
 

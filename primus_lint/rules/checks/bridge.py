@@ -16,8 +16,8 @@ from primus_lint.rules.checks.key_facts import WRITTEN, listed, nearest, say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 CHOOSES = frozenset(("recipe", "flavor"))
 # Keys that Primus sets on the finished configuration, whatever the recipe takes.

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from primus_lint.hardware import Accelerator
     from primus_lint.ledger import Ledger
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 
 def logits_spike(subject: Subject, ledger: Ledger, accelerator: Accelerator, rule: dict[str, Any]) -> Iterator[Finding]:

@@ -10,9 +10,9 @@ from primus_lint.rules.finding import Place
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.readers.document import Origin
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 

@@ -10,8 +10,8 @@ from primus_lint.rules.finding import Finding, Place
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.readers.document import Value
+    from primus_lint.subject import Subject
 
 WRITTEN = ("cli", "experiment", "extends")  # layers that the file (its parents, the command line) writes itself
 TABLES = ("megatron", "torchtitan", "maxtext", "megatron_bridge")  # frameworks whose keys are tabled

@@ -17,8 +17,8 @@ from primus_lint.tuples import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.readers.document import Value
+    from primus_lint.subject import Subject
 
 NO_EFFECT = ("dead", "inert", "removed", "renamed")
 EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})

@@ -11,8 +11,8 @@ from primus_lint.rules.finding import Change, Finding, Fix
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.readers.document import Value
+    from primus_lint.subject import Subject
 
 # Values that Primus takes beside Megatron's own choices.
 EXTRA_CHOICES = {

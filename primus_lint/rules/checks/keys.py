@@ -18,7 +18,7 @@ from primus_lint.rules.finding import Change, Finding, Fix, Place
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
 
 # What an experiment may have at its top level: Primus reads these.
 TOP_LEVEL = frozenset(

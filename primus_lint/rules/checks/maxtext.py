@@ -10,8 +10,8 @@ from primus_lint.rules.checks.key_facts import say, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 
 def is_moe(subject: Subject) -> bool:

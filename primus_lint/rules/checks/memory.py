@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from primus_lint.hardware import Accelerator
     from primus_lint.ledger import Ledger, RankMemory
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 # Which key to point at when a group of items is the largest: the first that the file sets.
 MEGATRON = {

@@ -10,8 +10,8 @@ from primus_lint.rules.checks.key_facts import keys_of, listed, say, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 # Keys that decide in which number format the model trains: to lose one is to train something else.
 PRECISION = frozenset(("fp8", "fp8_recipe", "fp4", "fp4_recipe", "bf16", "fp16", "fp8_param_gather"))

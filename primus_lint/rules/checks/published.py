@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from primus_lint.ir.run import Run
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 # Facts of the model table that the run has under the same name; None there means what the second key says.
 FACTS = (

@@ -13,9 +13,9 @@ from primus_lint.rules.model_names import Name, differ, read_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.readers.document import Value
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 PROJECTS = frozenset(
     (

@@ -9,8 +9,8 @@ from primus_lint.rules.checks.key_facts import WRITTEN, listed, say, shown, writ
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 # Changes that have a rule of their own, with the condition that causes them.
 TOLD_ELSEWHERE = (

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from primus_lint.ir.run import Run
-    from primus_lint.pipeline import Subject
     from primus_lint.projection import Projection
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 FEW_ROWS = (
     1024  # of an expert and micro-batch; H100's fused experts reach 20 % of peak at 64-256, 48 % at 256-1k, 70 % above

@@ -10,8 +10,8 @@ from primus_lint.rules.checks.key_facts import listed, nearest, say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 CHOOSES = frozenset(("model.name", "model.flavor"))
 ALIASES = {"llama3_ft": "llama3"}  # fine-tuning shares the flavors

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.rules.checks.key_facts import keys_of, name_of, shown
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
 
 INTS = ("int", "NonNegativeInt", "PositiveInt")
 FLOATS = ("float", "NonNegativeFloat", "PositiveFloat", "float | int", "int | float")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from primus_lint.pipeline import Subject
     from primus_lint.settings import Settings
+    from primus_lint.subject import Subject
     from primus_lint.tune.rescore import Candidate
     from primus_lint.tune.search import Result
 

@@ -17,8 +17,8 @@ from primus_lint.tune.explain import bottlenecks
 from primus_lint.tune.keys import TUNED
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
     from primus_lint.projection import Projection
+    from primus_lint.subject import Subject
     from primus_lint.tune.space import Space
 
 WORDS = frozenset(

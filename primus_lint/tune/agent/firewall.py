@@ -11,7 +11,7 @@ from primus_lint.tune.keys import CP, DEGREES, FIRST, LAST, LAYOUT, MBS, NUMBER,
 
 if TYPE_CHECKING:
     from primus_lint.ir.run import Run
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
     from primus_lint.tune.space import Pins
 
 SENSELESS = (

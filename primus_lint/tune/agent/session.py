@@ -16,7 +16,7 @@ from primus_lint.tune.agent.endpoint import CallError, Endpoint, call
 from primus_lint.tune.agent.tools import Tools, figures
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
     from primus_lint.tune.agent.trials import Log, Trial
     from primus_lint.tune.rescore import Candidate
     from primus_lint.tune.search import Result

@@ -14,8 +14,8 @@ from primus_lint.tune.what_if import different, with_changes
 
 if TYPE_CHECKING:
     from primus_lint.ledger.result import RankMemory
-    from primus_lint.pipeline import Subject
     from primus_lint.rules.finding import Finding
+    from primus_lint.subject import Subject
 
 ITEMS = 8  # largest parts of memory that are told
 GIB = 2**30

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from primus_lint.pipeline import Subject
+    from primus_lint.subject import Subject
     from primus_lint.tune.rescore import Candidate
 
 HIDDEN = "(hidden)"

@@ -18,8 +18,9 @@ from primus_lint.ledger.count import parameters
 from primus_lint.ledger.titan import params
 from primus_lint.ledger.titan.sizes import sizes_of
 from primus_lint.lower.torchtitan.timed import arguments
-from primus_lint.pipeline import Options, Subject, check_source
+from primus_lint.pipeline import Options, check_source
 from primus_lint.source.text import SourceText
+from primus_lint.subject import Subject
 
 HERE = Path(__file__).parent
 ROWS = Path(__file__).resolve().parents[4] / "shared" / "ground-truth" / "measured.csv"

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from primus_lint.pipeline import Subject
+from primus_lint.subject import Subject
 from primus_lint.tune.agent import facts, messages
 from primus_lint.tune.agent.endpoint import Endpoint
 from primus_lint.tune.agent.session import Budget, Session
