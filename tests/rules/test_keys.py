@@ -161,6 +161,41 @@ def test_a_framework_that_converts_texts_is_left_alone(tmp_path: Path) -> None:
     assert findings("learning_rate: 1e-5", tmp_path, "K141", framework="maxtext") == []
 
 
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("dtype: bf16", True),  # class DType(enum) of MaxText: bfloat16, float32, float16
+        ("dtype: bfloat16", False),
+        ("hardware: gpuu", True),  # a Literal
+        ("grain_index_storage_option: null", False),  # its default is None
+        ('quantization: ""', False),
+        ("quantization: null", False),
+    ],
+)
+def test_choices_of_maxtext(tmp_path: Path, line: str, wrong: bool) -> None:
+    assert bool(findings(line, tmp_path, "K142", framework="maxtext")) is wrong
+
+
+@pytest.mark.parametrize(
+    ("lines", "severity"),
+    [
+        ("training: {mixed_precision_param: bf16}", "error"),  # KeyError in TORCH_DTYPE_MAP
+        ("training: {dtype: bf16}", "error"),
+        ("training: {dtype: float16}", "warning"),  # in the map, no choice of the command line
+        ("lr_scheduler: {decay_type: cosin}", "error"),  # ValueError in the scheduler
+        # neither fully_shard nor autocast where tensor parallelism takes all ranks
+        (
+            "{training: {mixed_precision_param: bf16},"
+            " parallelism: {data_parallel_shard_degree: 1, tensor_parallel_degree: 8}}",
+            "warning",
+        ),
+    ],
+)
+def test_choices_of_torchtitan_that_stop_a_run_of_primus(tmp_path: Path, lines: str, severity: str) -> None:
+    (finding,) = findings(lines, tmp_path, "K144", framework="torchtitan", preset="llama3.1_8B.yaml")
+    assert finding.severity == severity
+
+
 def test_the_env_block_does_not_beat_primus(tmp_path: Path) -> None:
     """FSDP2 refuses one connection, and Primus sets eight after the block was exported: no error, but a warning."""
     text = """\

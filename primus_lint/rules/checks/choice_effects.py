@@ -63,6 +63,23 @@ STOPS = {
     ),
     "normalization": Stop("build", "no norm is built"),  # TENorm, WrappedTorchNorm, FusedLayerNorm
 }  # fmt: skip
+DTYPES = ("float16", "bfloat16", "float32")  # TORCH_DTYPE_MAP: what TorchTitan makes of its fields' texts
+
+
+def _mixed(names: Names) -> bool:
+    """Mixed precision under FSDP, or by autocast where a model is whole on every rank."""
+    return names["dp_shard"] not in (1, None) or names["cp"] > 1 or (names["tp"] == 1 and names["pp"] == 1)
+
+
+# Fields of TorchTitan v0.2.2, read there.
+TITAN_STOPS = {
+    "training.dtype": Stop("build", "no model is built (KeyError)"),  # Trainer.__init__
+    "training.mixed_precision_param": Stop("build", "no model is built (KeyError)", _mixed),  # parallelize_*
+    "checkpoint.export_dtype": Stop(  # CheckpointManager.__init__
+        "build", "no checkpoints are managed (KeyError)", lambda names: bool(names["checkpoint.enable"])
+    ),
+    "lr_scheduler.decay_type": Stop("first-step", "the scheduler stops where the decay begins"),  # build_lr_schedulers
+}  # fmt: skip
 SILENT = {
     "fp8_recipe": "with Primus-Turbo FP8 is silently off, without it the first forward pass stops",
     "moe_router_dtype": "the router silently computes in the type of the activations",
@@ -131,6 +148,14 @@ def effect(key: str, names: Names) -> tuple[str | None, str]:
     if stop is not None:
         return (stop.stage, stop.words) if stop.reached(names) else (None, "this recipe does not get to it")
     return None, SILENT.get(key, UNKNOWN)
+
+
+def titan_effect(key: str, value: Any, names: Names) -> tuple[str | None, str]:
+    """As `effect`, of a field of TorchTitan: half of its choices are those of its command line alone."""
+    stop = TITAN_STOPS.get(key)
+    if stop is None or value in DTYPES or not stop.reached(names):
+        return None, UNKNOWN
+    return stop.stage, stop.words
 
 
 def null_effect(key: str, names: Names) -> tuple[str, str] | None:

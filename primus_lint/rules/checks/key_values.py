@@ -192,22 +192,30 @@ def _titan_choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """As `choices`, in a Primus file with a TorchTitan section."""
     if not subject.section.meta:  # TorchTitan's own command line refuses them
         return
-    from primus_lint.rules.checks.choice_effects import UNKNOWN, meant
+    from primus_lint.rules.checks.choice_effects import meant, titan_effect
     from primus_lint.rules.checks.titan_fields import fields
+    from primus_lint.rules.templates import STAGES
 
-    known = fields(subject.version)
+    known, names = fields(subject.version), subject.lowered.namespace
     told = {key for finding in subject.conditions if finding.severity == "error" for key in finding.keys[:1]}
     for key, value in written(subject):
         legal = list((known.get(key) or {}).get("choices") or ())
         if not legal or value.value is None or isinstance(value.value, list) or value.value in legal or key in told:
             continue
+        stage, does = titan_effect(key, value.value, names)
         near = meant(value.value, legal)
         message = f"{key} cannot be {shown(value.value)}; TorchTitan knows {', '.join(map(str, legal))}"
         fixes: tuple[Fix, ...] = ()
         if near is not None:
             message += f" (near: {near})"
-            fixes = (Fix(f"write {near}", "unsafe", (Change("set", key, near),)),)
-        yield say(rule, subject, f"{message}; Primus does not check it: {UNKNOWN}", (key,), fixes=fixes)
+            fixes = (Fix(f"write {near}", "unsafe" if stage is None else "safe", (Change("set", key, near),)),)
+        finding = say(
+            rule, subject, f"{message}; Primus does not check it: {does}", (key,),
+            severity=rule["severity"] if stage is None else "error", fixes=fixes,
+        )  # fmt: skip
+        if stage is not None:
+            finding.stage = STAGES.index(stage)
+        yield finding
 
 
 def speaks_for(rule: dict[str, Any], finding: Finding) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.rules.checks.key_facts import keys_of, name_of, shown
@@ -36,12 +35,13 @@ def _without_none(text: str) -> str:
 def outside(subject: Subject, key: str, value: Any) -> str:
     """Why a value of the right type is not one of the key's, by the framework's own bounds and choices; "" when it is."""
     annotation = kind(subject, key)
-    if annotation.startswith("Literal["):
-        choices = re.findall(r'"([^"]*)"', annotation)
-        return "" if value in choices else f"is {shown(value)}; legal are {', '.join(choices)}"
+    facts = keys_of(subject).get(key, {})
+    if choices := [str(choice) for choice in facts.get("choices", ())]:
+        if value is None or str(value) in choices or isinstance(value, (list, dict)):
+            return ""
+        return f"is {shown(value)}; legal are {', '.join(choice or chr(34) * 2 for choice in choices)}"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return ""
-    facts = keys_of(subject).get(key, {})
     bounds = {word: facts[word] for word in WORDS if word in facts}
     for name, word in SIGNS.items():
         if annotation.startswith(name):
