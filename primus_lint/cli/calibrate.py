@@ -12,7 +12,7 @@ import click
 from primus_lint.cli import clicks, common, options
 
 if TYPE_CHECKING:
-    from primus_lint.measure.store import CalibrationRun
+    from primus_lint.measure.calibration import Calibrated
     from primus_lint.measure.training_log import TrainingLog
     from primus_lint.projection.calibrate import Lesson
     from primus_lint.subject import Subject
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 @click.option(
     "--store", "store_path", type=click.Path(dir_okay=False), help="The store (default: in the user's cache)."
 )
-@click.option("--dry-run", is_flag=True, help="Show the factors, keep nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what is learned, keep nothing.")
 def command(log: str, config: str, store_path: str | None, dry_run: bool, **values: Any) -> None:
     """Compare LOG (Megatron-LM, Primus, TorchTitan or MaxText) with the projection of its recipe, and keep what it says of
-    compute, host and communication. The factors hold for this device and framework from then on. One run moves them about
-    half of the way, because recipes differ among themselves as well; runs that agree are met. Memory is
-    compared, and never fitted: it is computed exactly or it is wrong.
+    compute, host and communication. It holds for this device and framework from then on: for recipes of the same model
+    most of it, for others what they share. Runs that agree are met. Memory is compared, and never fitted: it is computed
+    exactly or it is wrong.
     """
     from primus_lint.measure.errors import MeasureError
     from primus_lint.measure.store import StoreError
@@ -66,8 +66,9 @@ def _calibrate(log: str, config: str, path: str | None, values: dict[str, Any]) 
         raise common.UsageError("calibration needs the run's GPU kind and size: give --gpu and --nodes or --world-size")
     label = f"{os.path.basename(log)} {os.path.basename(config)}"
     others = _others(path, subject, label)
-    run, factors = calibrate(subject, logged, label, datetime.date.today().isoformat(), others)
-    _show(run, factors, len(others), logged)
+    found = calibrate(subject, logged, label, datetime.date.today().isoformat(), others)
+    run = found.run
+    _show(found, logged)
     for line in memory_lines(subject, logged):
         click.echo(line)
     if path is not None:
@@ -80,27 +81,27 @@ def _calibrate(log: str, config: str, path: str | None, values: dict[str, Any]) 
 
 def _others(path: str | None, subject: Subject, label: str) -> list[Lesson]:
     """What the store has learned from other runs of the same device and framework."""
-    import math
-
     from primus_lint.measure.store import Store
-    from primus_lint.projection.calibrate import Lesson
 
     if path is None or not os.path.exists(path) or subject.accelerator is None or subject.run is None:
         return []
     with Store(path) as store:
         runs = store.runs(subject.accelerator.name, subject.run.framework)
-    return [Lesson(math.log(run.measured_s / run.before_s), run.shares) for run in runs if run.label != label]
+    return [run.lesson for run in runs if run.label != label]
 
 
-def _show(run: CalibrationRun, factors: dict[str, float], others: int, logged: TrainingLog) -> None:
-    from primus_lint.projection.calibrate import by_kind
-
+def _show(found: Calibrated, logged: TrainingLog) -> None:
+    run = found.run
     click.echo(
         f"measured   {run.measured_s:.4f} s an iteration ({logged.iterations} iterations, middle half within "
         f"{logged.spread:.1%})"
     )
-    for name, seconds in (("before", run.before_s), ("after", run.after_s)):
-        click.echo(f"{name:11}{seconds:.4f} s, error {seconds / run.measured_s - 1:+.1%}")
-    click.echo(f"factors of {others + 1} run(s), and the share of each kind in this one's time")
-    for kind, factor in by_kind(factors).items():
-        click.echo(f"  {kind:16}{factor:8.3f}{run.shares[kind]:8.0%}")
+    for name, seconds, width in zip(("before", "after"), (run.before_s, run.after_s), found.widths, strict=True):
+        error = seconds / run.measured_s - 1
+        click.echo(f"{name:11}{seconds:.4f} s, error {error:+.1%}, band {width:.0%} wide on a side")
+    if max(run.measured_s / run.before_s, run.before_s / run.measured_s) > 1 + found.widths[0]:
+        click.echo("the log lies outside the band of the projection: is it the same recipe, device and size?")
+    click.echo(f"{found.note}; factor and share of each class in this one's time")
+    for kind, seconds in found.before_s.items():
+        if seconds > 0.005 * run.before_s:
+            click.echo(f"  {kind:16}{found.after_s[kind] / seconds:8.3f}{seconds / run.before_s:8.0%}")

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 
 class Calibrated(NamedTuple):
-    """A run to keep, and the factors by class that it and the runs before it give."""
+    """A run to keep, its recipe's seconds by class without calibration and with this run and those before it, and how wide
+    the band is on either side."""
 
     run: CalibrationRun
-    factors: dict[str, float]
+    before_s: dict[str, float]
+    after_s: dict[str, float]
+    widths: tuple[float, float]
+    note: str
 
 
 def calibrate(
@@ -28,14 +32,14 @@ def calibrate(
 ) -> Calibrated:
     """What a run teaches, beside the lessons of other runs of its device and framework. "Before" is the projection without
     any calibration. Raises MeasureError when the recipe cannot be projected, or the log cannot be of it."""
-    from primus_lint.projection import project, why_not
-    from primus_lint.projection.calibrate import LIMIT, learn, lesson
+    from primus_lint.projection import cost, project, why_not
+    from primus_lint.projection.calibrate import LIMIT, NOTHING, learn, lesson
 
     run, accelerator = subject.run, subject.accelerator
     assert run is not None
     if accelerator is None:
         raise MeasureError(f"nothing is known of {subject.target.gpu}")
-    before = project(run, accelerator, factors={})
+    before = project(run, accelerator, learned=NOTHING)
     if before is None or why_not(run) is not None:
         raise MeasureError(f"the recipe cannot be projected: {why_not(run) or 'sizes do not divide'}")
     assert run.batch.num_microbatches is not None and run.parallel.dp is not None and run.target.world_size is not None
@@ -48,8 +52,8 @@ def calibrate(
             f"the run took {measured_s:.4g} s an iteration, the projection says {before.iteration_s:.4g} s, more than "
             f"{math.exp(LIMIT):g} times off: is it the same recipe, device and size?"
         )
-    factors = learn([*others, found])
-    after = project(run, accelerator, factors=factors)
+    learned = learn((*others, found), found.model)
+    after = project(run, accelerator, learned=learned)
     assert after is not None
     return Calibrated(
         CalibrationRun(
@@ -59,10 +63,14 @@ def calibrate(
             measured_s,
             before.iteration_s,
             after.iteration_s,
-            found.shares,
+            found.model,
+            dict(zip(cost.KINDS, found.weights, strict=True)),
             date,
         ),
-        factors,
+        before.breakdown_s,
+        after.breakdown_s,
+        (before.high_s / before.iteration_s - 1, after.high_s / after.iteration_s - 1),
+        learned.note(),
     )
 
 

@@ -6,6 +6,7 @@ The file is `--store PATH`, else what `where.default_path` says. sqlite3 is impo
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,8 @@ from primus_lint.measure.records import Measurement, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from primus_lint.projection.calibrate import Lesson
 
 APPLICATION_ID = 0x504C4D31  # "PLM1" in the file's header
 _TABLES = """
@@ -22,15 +25,16 @@ CREATE TABLE IF NOT EXISTS measurements (
     date TEXT NOT NULL, source TEXT NOT NULL,
     PRIMARY KEY (device, operation, dtype, layout, shape, stack)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS devices (name TEXT PRIMARY KEY, facts TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS runs (
+CREATE TABLE IF NOT EXISTS training_runs (
     device TEXT NOT NULL, framework TEXT NOT NULL, label TEXT NOT NULL, measured_s REAL NOT NULL, before_s REAL NOT NULL,
-    after_s REAL NOT NULL, shares TEXT NOT NULL, date TEXT NOT NULL, PRIMARY KEY (device, framework, label));
+    after_s REAL NOT NULL, model TEXT NOT NULL, weights TEXT NOT NULL, date TEXT NOT NULL,
+    PRIMARY KEY (device, framework, label));
 """
 
 
 class CalibrationRun(NamedTuple):
     """One training run that a device was calibrated on: seconds of an iteration, measured, projected before and after it was
-    learned from, and the share of compute, host and communication in its log time (`projection.calibrate.Lesson`)."""
+    learned from; `model` and `weights` of its `projection.calibrate.Lesson`."""
 
     device: str
     framework: str
@@ -38,8 +42,17 @@ class CalibrationRun(NamedTuple):
     measured_s: float
     before_s: float
     after_s: float
-    shares: dict[str, float]
+    model: str
+    weights: dict[str, float]
     date: str
+
+    @property
+    def lesson(self) -> Lesson:
+        from primus_lint.projection import cost
+        from primus_lint.projection.calibrate import Lesson
+
+        weights = tuple(self.weights.get(kind, 0.0) for kind in cost.KINDS)
+        return Lesson(math.log(self.measured_s / self.before_s), self.model, weights)
 
 
 class StoreError(Exception):
@@ -120,13 +133,14 @@ class Store:
     def add_run(self, run: CalibrationRun) -> None:
         """Keep a calibration run; one of the same device, framework and label is replaced."""
         self._write(
-            "INSERT OR REPLACE INTO runs VALUES (?,?,?,?,?,?,?,?)", [(*run[:6], json.dumps(run.shares), run.date)]
+            "INSERT OR REPLACE INTO training_runs VALUES (?,?,?,?,?,?,?,?,?)",
+            [(*run[:7], json.dumps(run.weights), run.date)],
         )
 
     def runs(self, device: str, framework: str | None = None) -> list[CalibrationRun]:
         """Calibration runs of a device, of one framework if given."""
-        found = self._read("SELECT * FROM runs WHERE device = ? ORDER BY framework, label", (device,))
-        runs = [CalibrationRun._make((*row[:6], json.loads(row[6]), row[7])) for row in found]
+        found = self._read("SELECT * FROM training_runs WHERE device = ? ORDER BY framework, label", (device,))
+        runs = [CalibrationRun._make((*row[:7], json.loads(row[7]), row[8])) for row in found]
         return [run for run in runs if framework is None or run.framework == framework]
 
     def _read(self, statement: str, values: tuple[Any, ...]) -> list[Any]:

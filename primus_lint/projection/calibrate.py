@@ -1,114 +1,162 @@
 """What training logs teach about the projection of a device (and software).
 
-A log gives one number, the ratio log(measured / projected) of an iteration. Several kinds of work can be off for all recipes
-of a device and software: compute as a whole, each class of compute by itself, the host, communication. How far is known
-beforehand (`PRIOR`), and so is how far recipes of one source scatter around what they share (`RUN_SPREAD`), with tails: some
-runs say something of themselves alone. The factors are the most likely ones under normal priors and Cauchy's scatter, found
-from the side of "nothing is off" by weighted least squares:
-    sum over runs of w (ratio - sum_k share_k x_k)^2 / RUN_SPREAD^2  +  sum_k x_k^2 / PRIOR_k^2,   w = 2 / (1 + (left / RUN_SPREAD)^2)
-with share_k the change of a run's log time with x_k and `left` what the factors leave of its ratio. A class of work takes
-exp of the sum of its x_k times as long. One run moves the factors of what it mostly did about half of the way, less when it is
-far off; what hardly shows in it is left alone; runs that agree are met.
+A log gives one number, log(measured / projected) of an iteration; which class of work is off is known only as far as some
+rates are less sure than others. How sure is what the band of the projection says: a class may be off by x standard deviations
+of its band, x normal (`cost.BAND` of them are the band's half-width), and by as much in every operation of it:
+    ratio = sum over classes of weight_k x_k + what the run has for itself,      weight_k: change of its log time with x_k
+Of x_k the most likely values are taken, and what the log leaves open of them stays in the band. A run's own part is the
+spread of whole steps around their parts. The host, the network and what a device's software does to all compute (`cost.COMMON`)
+are the same for every recipe; how far a kernel of one shape is off says nothing of another (between models of one source it
+shows no correlation, docs/accuracy.md), so that classes of compute are learned by model. Runs that agree are met. Runs have tails: of several of one model, one
+that disagrees counts less, and a run of another model that its own classes and the common ones do not explain says something of
+itself.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from primus_lint.projection import cost
-from primus_lint.projection.project import project
+from primus_lint.projection.compute import unfused
+from primus_lint.projection.project import COMMON_SPREAD, project
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from primus_lint.hardware.records import Accelerator, NodeType
     from primus_lint.ir.run import Run
+    from primus_lint.projection.cost import Pair
 
-KINDS: dict[str, frozenset[str]] = {
-    "compute": cost.COMPUTE,
-    **{kind: frozenset({kind}) for kind in sorted(cost.COMPUTE)},
-    "host": frozenset({cost.HOST}),
-    "communication": frozenset({cost.TP, cost.CP, cost.EP, cost.FSDP, cost.PP, cost.DP}),
-}
-# Standard deviations of log factors before any log: sources of published runs differ by about 0.1 in their compute
-# (docs/accuracy.md), classes of it more by themselves than together; half of the span of host times; bands of collectives. And
-# the scatter of the runs of one source. That these values serve the published runs best was seen on the published runs.
-PRIOR = {"compute": 0.05, **dict.fromkeys(sorted(cost.COMPUTE), 0.10), "host": 0.30, "communication": 0.20}
-RUN_SPREAD = 0.10
-ROUNDS = 30  # of weighting; the weights settle in ten
+RUN_SPREAD = COMMON_SPREAD / cost.BAND
+ROUNDS, SETTLED = 30, 1e-4  # of weighting
 LIMIT = math.log(4.0)  # beyond, it is another recipe, device or size
-PROBE = 0.1
+
+
+class Learned(NamedTuple):
+    """What is known of the classes of `cost.KINDS` for one model: by how many standard deviations they are off, the share of
+    their variances and covariances that is known, and from how many runs, of this model and of all."""
+
+    offsets: Mapping[str, float] = MappingProxyType({})
+    known: tuple[tuple[float, ...], ...] = ()
+    same: int = 0
+    runs: int = 0
+
+    def explained(self, parts: dict[str, Pair], iteration_s: Any) -> Any:
+        """Variance of a log time of these parts that is no longer open."""
+        weights: dict[str, Any] = dict.fromkeys(cost.KINDS, 0.0)
+        for kind, (seconds, spread) in parts.items():
+            if kind in cost.KIND:
+                weights[cost.KIND[kind]] = weights[cost.KIND[kind]] + spread / iteration_s / cost.BAND
+            if kind in cost.COMPUTE:
+                weights[cost.ALL_COMPUTE] = weights[cost.ALL_COMPUTE] + cost.COMMON * seconds / iteration_s
+        found: Any = 0.0
+        for row, one in zip(self.known, weights.values(), strict=False):
+            for value, other in zip(row, weights.values(), strict=True):
+                found = found + value * one * other
+        return found
+
+    def note(self) -> str:
+        return f"calibrated on {self.runs} training run{'s' * (self.runs > 1)}, {self.same} of this model"
+
+
+NOTHING = Learned()
 
 
 class Lesson(NamedTuple):
-    """One run: log(measured / projected), and the share of every kind in its log time."""
+    """One run: log(measured / projected), the model that it trained, and for every class of `cost.KINDS` how the log time
+    changes with one standard deviation of it."""
 
     ratio: float
-    shares: dict[str, float]
+    model: str
+    weights: tuple[float, ...]
+
+
+def model_of(run: Run) -> str:
+    """The facts of a model's layers that decide the shapes of their kernels. Nothing that tuning changes is among them but
+    the way in which attention runs, so that recipes of a model are corrected alike."""
+    model, moe = run.model, run.model.moe
+    attention = "one kernel"
+    if unfused(run):
+        attention = f"products and a softmax {'fused' if run.kernels.masked_softmax_fusion else 'in steps'}"
+    facts: list[Any] = [model.hidden_size, model.ffn_hidden_size, model.num_attention_heads, model.num_query_groups]
+    facts += [model.kv_channels] if model.mla is None else [getattr(model.mla, name) for name in model.mla._fields]
+    facts += [] if moe is None else [moe.router_topk, moe.ffn_hidden_size, moe.shared_expert_intermediate_size]
+    return " ".join(map(str, [*facts, attention]))
 
 
 def lesson(run: Run, measured_s: float, accelerator: Accelerator, node: NodeType | None = None) -> Lesson | None:
     """What a run of `measured_s` seconds an iteration says; None when it cannot be projected or is off by more than LIMIT."""
-    before = project(run, accelerator, node, factors={})
+    before = project(run, accelerator, node, learned=NOTHING)
     if before is None or measured_s <= 0 or abs(math.log(measured_s / before.iteration_s)) > LIMIT:
         return None
-    shares = {}
-    for name, kinds in KINDS.items():
-        probed = project(run, accelerator, node, factors=dict.fromkeys(kinds, math.exp(PROBE)))
+    weights = []
+    for name in cost.KINDS:
+        probed = project(run, accelerator, node, learned=Learned({name: 1.0}))
         assert probed is not None
-        shares[name] = math.log(probed.iteration_s / before.iteration_s) / PROBE
-    return Lesson(math.log(measured_s / before.iteration_s), shares)
+        weights.append(math.log(probed.iteration_s / before.iteration_s))
+    return Lesson(math.log(measured_s / before.iteration_s), model_of(run), tuple(weights))
 
 
-def learn(lessons: Sequence[Lesson]) -> dict[str, float]:
-    """Factors by class of `cost.CLASSES` from the runs of one device and software; none from none."""
+@lru_cache(maxsize=256)
+def learn(lessons: tuple[Lesson, ...], model: str) -> Learned:
+    """What the runs of one device and software say of a model's recipes."""
     if not lessons:
-        return {}
-    names = list(KINDS)
-    logs = [0.0] * len(names)
+        return NOTHING
+    place: dict[tuple[str, str], int] = {}
+    rows = [
+        [
+            (place.setdefault(_column(kind, one.model), len(place)), weight)
+            for kind, weight in zip(cost.KINDS, one.weights, strict=True)
+            if weight
+        ]
+        for one in lessons
+    ]
+    trust = [1.0] * len(lessons)
     for _ in range(ROUNDS):
-        matrix = [[1 / PRIOR[name] ** 2 if name == other else 0.0 for other in names] for name in names]
-        right = [0.0] * len(names)
-        for ratio, shares in lessons:
-            left = ratio - sum(shares.get(name, 0.0) * log for name, log in zip(names, logs, strict=True))
-            weight = 2 / (1 + (left / RUN_SPREAD) ** 2) / RUN_SPREAD**2
-            for row, name in enumerate(names):
-                share = shares.get(name, 0.0) * weight
-                right[row] += share * ratio
-                for column, other in enumerate(names):
-                    matrix[row][column] += share * shares.get(other, 0.0)
-        logs = _solved(matrix, right)
-    found: dict[str, float] = {}
-    for name, log in zip(names, logs, strict=True):
-        for kind in sorted(KINDS[name]):
-            found[kind] = found.get(kind, 1.0) * math.exp(log)
-    return found
+        precision = [[float(row == column) for column in range(len(place))] for row in range(len(place))]
+        right = [0.0] * len(place)
+        for row, one, weight in zip(rows, lessons, trust, strict=True):
+            for at, value in row:
+                share = value * weight / RUN_SPREAD**2
+                right[at] += share * one.ratio
+                for to, other in row:
+                    precision[at][to] += share * other
+        variance = _inverse(precision)
+        found = [sum(a * b for a, b in zip(line, right, strict=True)) for line in variance]
+        left = [one.ratio - sum(value * found[at] for at, value in row) for row, one in zip(rows, lessons, strict=True)]
+        doubt = [1 + (rest / RUN_SPREAD) ** 2 for rest in left]
+        least = min((value for one, value in zip(lessons, doubt, strict=True) if one.model == model), default=1.0)
+        before = trust
+        trust = [(least if one.model == model else 1.0) / value for one, value in zip(lessons, doubt, strict=True)]
+        if max(abs(one - other) for one, other in zip(trust, before, strict=True)) < SETTLED:
+            break
+    mine = [place.get(_column(kind, model)) for kind in cost.KINDS]
+    return Learned(
+        {kind: 0.0 if at is None else found[at] for kind, at in zip(cost.KINDS, mine, strict=True)},
+        tuple(
+            tuple(0.0 if at is None or to is None else float(at == to) - variance[at][to] for to in mine) for at in mine
+        ),
+        sum(one.model == model for one in lessons),
+        len(lessons),
+    )
 
 
-def factors(
-    runs: Sequence[tuple[Run, float]], accelerator: Accelerator, node: NodeType | None = None
-) -> dict[str, float]:
-    """Factors by class from (run, measured seconds of an iteration) pairs of one device and software."""
-    found = (lesson(run, seconds, accelerator, node) for run, seconds in runs)
-    return learn([one for one in found if one is not None])
+def _column(kind: str, model: str) -> tuple[str, str]:
+    """What an offset holds for: a class, and the model that it was seen in ("": any)."""
+    return kind, model if kind in cost.COMPUTE else ""
 
 
-def by_kind(found: Mapping[str, float]) -> dict[str, float]:
-    """The factors of every class of compute, of the host and of communication from those by class."""
-    return {name: found[min(kinds)] for name, kinds in KINDS.items() if name != "compute" and min(kinds) in found}
-
-
-def _solved(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """x of a symmetric, positive definite matrix x = right, by elimination."""
-    size = len(right)
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+def _inverse(matrix: list[list[float]]) -> list[list[float]]:
+    """Of a symmetric, positive definite matrix, by elimination."""
+    size = len(matrix)
+    rows = [[*row, *(float(place == index) for place in range(size))] for index, row in enumerate(matrix)]
     for pivot in range(size):
-        for row in range(pivot + 1, size):
-            ratio = rows[row][pivot] / rows[pivot][pivot]
-            rows[row] = [a - ratio * b for a, b in zip(rows[row], rows[pivot], strict=True)]
-    found = [0.0] * size
-    for row in reversed(range(size)):
-        rest = sum(rows[row][column] * found[column] for column in range(row + 1, size))
-        found[row] = (rows[row][size] - rest) / rows[row][row]
-    return found
+        rows[pivot] = [value / rows[pivot][pivot] for value in rows[pivot]]
+        for row in range(size):
+            if row != pivot:
+                ratio = rows[row][pivot]
+                rows[row] = [a - ratio * b for a, b in zip(rows[row], rows[pivot], strict=True)]
+    return [row[size:] for row in rows]

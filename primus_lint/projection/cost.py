@@ -7,6 +7,7 @@ Values are Python numbers or broadcast NumPy arrays.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from primus_lint.formula import beside, maximum, minimum, sqrt
@@ -33,6 +34,15 @@ CLASSES = (
     GEMM, GROUPED_GEMM, ATTENTION, MEMORY, HOST, RECOMPUTE, CONTENTION, STRAGGLER, TP, CP, EP, FSDP, PP, BUBBLE, DP, OPTIMIZER,
 )  # fmt: skip
 COMPUTE = frozenset({GEMM, GROUPED_GEMM, ATTENTION, MEMORY})
+
+# What calibration tells apart (`projection.calibrate`): the classes of compute, all of them together, the host, communication.
+ALL_COMPUTE = "compute"
+KINDS = (ALL_COMPUTE, GEMM, GROUPED_GEMM, ATTENTION, MEMORY, HOST, "communication")
+KIND = dict.fromkeys((TP, CP, EP, FSDP, PP, DP), "communication") | {kind: kind for kind in (*sorted(COMPUTE), HOST)}
+BAND = 1.645  # half-width of a band in standard deviations: bands are to hold nine of ten
+# Standard deviation of what a device's software does to the log time of all compute alike: the in-situ ratios that single
+# sources ask for lie within 1.20 and 1.35 (hardware_db/rates.yaml, low and high of 16-bit products)
+COMMON = 0.5 * math.log(1.35 / 1.20) / BAND
 
 Pair = tuple[Any, Any]
 ZERO: Pair = (0.0, 0.0)

@@ -5,6 +5,7 @@ A `Device` remembers which tiers every class of operation used, so that a projec
 
 from __future__ import annotations
 
+from math import exp
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import is_scalar, log2, maximum, minimum, sqrt, where
@@ -15,11 +16,10 @@ from primus_lint.projection.placement import Group, boundary_crosses_node
 from primus_lint.projection.shapes import PASSES, as_multiplied, single_kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from primus_lint.hardware.rates import Seconds
     from primus_lint.hardware.records import Accelerator, NodeType
     from primus_lint.ir.run import MixtureOfExperts, Run
+    from primus_lint.projection.calibrate import Learned
     from primus_lint.projection.compute import AttentionShape, Block
     from primus_lint.projection.cost import Pair
     from primus_lint.projection.placement import Placement
@@ -55,8 +55,8 @@ class Device:
         "concurrent",
         "contention",
         "domain_gpus",
-        "factors",
         "in_situ",
+        "learned",
         "measured",
         "node",
         "notes",
@@ -65,14 +65,14 @@ class Device:
     )
 
     def __init__(
-        self, accelerator: Accelerator, node: NodeType | None, run: Run, factors: Mapping[str, float] | None = None
+        self, accelerator: Accelerator, node: NodeType | None, run: Run, learned: Learned | None = None
     ) -> None:
-        """`factors`: seconds of a class of operation are multiplied by them (calibration on measured runs); None: those in
-        the user's store, if any."""
+        """`learned`: what training runs say of the classes of operation (calibration); None: those in the user's store, if
+        any."""
         self.measured = measured_on(accelerator)
-        if factors is None and self.measured is not None:
-            factors = self.measured.factors.get(run.framework)
-        self.factors = factors or {}
+        if learned is None and self.measured is not None:
+            learned = self.measured.learned(run)
+        self.learned = learned if learned is not None and learned.offsets else None
         self.accelerator = accelerator
         self.node = node if node is not None else _node(accelerator, run)
         self.run = run
@@ -90,14 +90,23 @@ class Device:
         if self.tiers and all(names <= MEASURED for names in self.tiers.values()):
             return "measured"
         compute = set().union(*(self.tiers.get(kind, set()) for kind in (*cost.COMPUTE, cost.HOST)))
-        return "mixed" if self.factors or compute & (MEASURED | OWN) else "simulated"
+        return "mixed" if self.learned or compute & (MEASURED | OWN) else "simulated"
 
     def _pair(self, kind: str, seconds: Seconds) -> Pair:
         """Seconds with the half-width of their band (the larger side of it in ratio), noting the tier."""
         self.tiers.setdefault(kind, set()).add(seconds.tier)
         spread = maximum(seconds.high, 1 / seconds.low) - 1
-        time_s = seconds.time_s * self.factors.get(kind, 1.0)
+        time_s = seconds.time_s * self.calibrated(kind, spread)
         return time_s, time_s * spread
+
+    def calibrated(self, kind: str, spread: Any) -> Any:
+        """What training runs say of the time of an operation, over what is known without them: a class is off by some
+        standard deviations of its band, so that what is sure of itself stays as it is."""
+        if self.learned is None or kind not in cost.KIND:
+            return 1.0
+        offsets = self.learned.offsets
+        common = offsets.get(cost.ALL_COMPUTE, 0.0) * cost.COMMON if kind in cost.COMPUTE else 0.0
+        return exp(common) * (1 + spread) ** (offsets.get(cost.KIND[kind], 0.0) / cost.BAND)
 
     def _in_situ(self, seconds: Seconds, bits: str) -> Seconds:
         """A kernel timed alone, as long as it takes inside a step (`in_situ_ratio` in hardware_db/rates.yaml). The user's own
@@ -213,7 +222,9 @@ class Device:
 
     def host(self, launches: Any) -> Pair:
         """Seconds that the host needs for that many operations (Python, autograd, dispatcher, launch)."""
-        each_s, low_s, high_s = (value * self.factors.get(cost.HOST, 1.0) for value in self.node.host_operation_s)
+        each_s, low_s, high_s = self.node.host_operation_s
+        spread = max(high_s / each_s, each_s / low_s) - 1 if each_s else 0.0
+        launches = launches * self.calibrated(cost.HOST, spread)
         return launches * each_s, launches * max(high_s - each_s, each_s - low_s)
 
     def host_bound(self, block: Block) -> None:
@@ -323,7 +334,7 @@ class Device:
         outside = remote / self.node.network_bytes_per_s_per_gpu / self.node.inter["all_to_all"][0]
         seconds = maximum(inside, outside)
         self.tiers.setdefault(cost.EP, set()).add("constant")
-        seconds = seconds * self.factors.get(cost.EP, 1.0)
+        seconds = seconds * self.calibrated(cost.EP, 0.4)
         pair = seconds, seconds * 0.4
         return pair, pair
 

@@ -7,7 +7,6 @@ that was measured last counts, operation by operation.
 
 from __future__ import annotations
 
-import math
 import os
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from primus_lint.hardware.records import Accelerator
+    from primus_lint.ir.run import Run
     from primus_lint.measure.records import Measurement
+    from primus_lint.projection.calibrate import Learned, Lesson
     from primus_lint.projection.compute import AttentionShape
     from primus_lint.projection.placement import Group
     from primus_lint.projection.shapes import Gemm
@@ -39,28 +40,25 @@ def of(path: str, accelerator: Accelerator) -> Measured | None:
         status = os.stat(path)
     except OSError:
         return None
-    rows, factors = _load(path, accelerator.name, status.st_mtime_ns, status.st_size)
-    return Measured(accelerator, rows, factors) if rows or factors else None
+    rows, lessons = _load(path, accelerator.name, status.st_mtime_ns, status.st_size)
+    return Measured(accelerator, rows, lessons) if rows or lessons else None
 
 
 @lru_cache(maxsize=8)
 def _load(
     path: str, device: str, changed_ns: int, size: int
-) -> tuple[tuple[Measurement, ...], dict[str, dict[str, float]]]:
-    """(measurements, calibration factors by framework and class) of a device. A store that cannot be read is empty."""
+) -> tuple[tuple[Measurement, ...], dict[str, tuple[Lesson, ...]]]:
+    """(measurements, lessons of training runs by framework) of a device. A store that cannot be read is empty."""
     try:
         with Store(path) as store:
             rows = newest(store.rows(device))
             runs = store.runs(device)
     except StoreError:
         return (), {}
-    from primus_lint.projection.calibrate import Lesson, learn
-
-    factors: dict[str, dict[str, float]] = {}
-    for framework in {run.framework for run in runs}:
-        own = [run for run in runs if run.framework == framework]
-        factors[framework] = learn([Lesson(math.log(run.measured_s / run.before_s), run.shares) for run in own])
-    return tuple(rows), factors
+    lessons: dict[str, tuple[Lesson, ...]] = {}
+    for run in runs:
+        lessons[run.framework] = (*lessons.get(run.framework, ()), run.lesson)
+    return tuple(rows), lessons
 
 
 def newest(rows: list[Measurement]) -> list[Measurement]:
@@ -74,19 +72,28 @@ def newest(rows: list[Measurement]) -> list[Measurement]:
 class Measured:
     """Measurements of one device, by operation. Tables are made when they are first asked for."""
 
-    __slots__ = ("accelerator", "curves", "factors", "layers", "rows", "tables")
+    __slots__ = ("accelerator", "curves", "layers", "lessons", "rows", "tables")
 
     def __init__(
-        self, accelerator: Accelerator, rows: tuple[Measurement, ...], factors: dict[str, dict[str, float]]
+        self, accelerator: Accelerator, rows: tuple[Measurement, ...], lessons: dict[str, tuple[Lesson, ...]]
     ) -> None:
         self.accelerator = accelerator
-        self.factors = factors
+        self.lessons = lessons
         self.rows: dict[str, list[Measurement]] = {}
         for row in rows:
             self.rows.setdefault(row.operation, []).append(row)
         self.tables: dict[Any, Table | None] = {}
         self.curves: dict[str, dict[tuple[int, int], list[Measurement]]] = {}
         self.layers = {kind: self.rows[kind] for kind in LAYERS if kind in self.rows}
+
+    def learned(self, run: Run) -> Learned | None:
+        """What training runs of the recipe's framework say of its model."""
+        lessons = self.lessons.get(run.framework)
+        if lessons is None:
+            return None
+        from primus_lint.projection.calibrate import learn, model_of
+
+        return learn(lessons, model_of(run))
 
     def products(self, gemm: Gemm, dtype: str, single: bool, modelled: list[Seconds]) -> list[Seconds]:
         """Forward, dgrad and wgrad of a product, corrected by what was measured. `single`: experts run in one kernel."""

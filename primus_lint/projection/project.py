@@ -13,10 +13,9 @@ from primus_lint.projection.shapes import single_kernel
 from primus_lint.projection.traffic import ELEMENT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from primus_lint.hardware.records import Accelerator, NodeType
     from primus_lint.ir.run import Run
+    from primus_lint.projection.calibrate import Learned
     from primus_lint.projection.cost import Pair
     from primus_lint.projection.device import Device
 
@@ -107,13 +106,13 @@ def project(
     accelerator: Accelerator | None,
     node: NodeType | None = None,
     ledger: Any = None,
-    factors: Mapping[str, float] | None = None,
+    learned: Learned | None = None,
     priced: dict[Any, Any] | None = None,
 ) -> Projection | None:
     """Seconds of one step of a legal recipe; None when `why_not(run)` gives a reason.
 
     `accelerator` and `node` are entries of hardware_db (`node` None: the accelerator's usual one with the target's GPUs
-    per node). `factors` multiply the seconds of a class of operation, see `calibrate`. `priced` may be shared between
+    per node). `learned`: what training runs say (None: those in the user's store, if any), see `calibrate`. `priced` may be shared between
     recipes, see `LayerTable`. Sizes that do not divide (an illegal recipe) give a meaningless number or None, never an
     exception: legality is decided elsewhere.
     """
@@ -122,7 +121,7 @@ def project(
     if why_not(run) is not None or accelerator is None:
         return None
     try:
-        return project_on(run, Device(accelerator, node, run, factors), priced)
+        return project_on(run, Device(accelerator, node, run, learned), priced)
     except (ArithmeticError, TypeError, ValueError):
         return None  # sizes of a wrong kind or beyond floating point: the rules that read them say so
 
@@ -221,7 +220,13 @@ def _finish(run: Run, device: Device, step: Timing) -> Projection:
     total.merge(step.once)
     total.merge(step.update)
     of_parts = total.spread_seconds / iteration_s
-    relative = sqrt(of_parts * of_parts + COMMON_SPREAD * COMMON_SPREAD)
+    variance = of_parts * of_parts
+    notes = [*device.notes, *device.in_situ_notes()]
+    if device.learned is not None:
+        explained = cost.BAND**2 * device.learned.explained(total.parts, iteration_s)
+        variance = maximum(variance - explained, 0.0)
+        notes.append(device.learned.note())
+    relative = sqrt(variance + COMMON_SPREAD * COMMON_SPREAD)
     # what the step really trains: the global batch where it divides, as it must
     tokens = microbatches * run.batch.micro_batch_size * run.parallel.dp * run.batch.seq_length
     tokens_per_s = tokens / iteration_s / run.target.world_size
@@ -242,7 +247,7 @@ def _finish(run: Run, device: Device, step: Timing) -> Projection:
         place=step.place,
         source=device.source,
         tiers={kind: tuple(sorted(names)) for kind, names in device.tiers.items()},
-        notes=(*device.notes, *device.in_situ_notes()),
+        notes=tuple(notes),
     )
 
 

@@ -148,17 +148,17 @@ def _distance(shape: dict[str, Any], wanted: dict[str, Any]) -> Any:
 
 
 def _modelled(context: Context, shape: dict[str, Any], build: Callable[[Context], Block | None]) -> Block | None:
-    """The block as the model has it at the measured degrees, without calibration factors."""
+    """The block as the model has it at the measured degrees, without calibration."""
     device, run = context.device, at_degrees(context.run, shape)
-    tiers, factors, notes, in_situ = device.tiers, device.factors, device.notes, device.in_situ
-    device.tiers, device.factors, device.notes, device.in_situ = {}, {}, [], {}
+    tiers, learned, notes, in_situ = device.tiers, device.learned, device.notes, device.in_situ
+    device.tiers, device.learned, device.notes, device.in_situ = {}, None, [], {}
     try:
         held = shapes.tokens(run)
         routed = None if run.model.moe is None else shapes.routing(run.model.moe, run.parallel, held)
         where_ = place(run.parallel, device.domain_gpus)
         return build(Context(run, device, where_, held, routed, context.fp8))
     finally:
-        device.tiers, device.factors, device.notes, device.in_situ = tiers, factors, notes, in_situ
+        device.tiers, device.learned, device.notes, device.in_situ = tiers, learned, notes, in_situ
 
 
 def at_degrees(run: Run, shape: dict[str, Any]) -> Run:

@@ -74,7 +74,7 @@ def test_import_keeps_what_is_plausible_and_exports_it(tmp_path: Path) -> None:
     assert listed[:4] == ["h100", "gemm", "bf16", "1"]
 
 
-def test_calibrate_goes_half_of_the_way_to_a_log(tmp_path: Path) -> None:
+def test_calibrate_goes_part_of_the_way_to_a_log(tmp_path: Path) -> None:
     """A run 20 % slower than projected: afterwards the projection lies between; a second log of another name moves it on."""
     store = tmp_path / "store"
     before = seconds_of(store)
@@ -89,20 +89,21 @@ def test_calibrate_goes_half_of_the_way_to_a_log(tmp_path: Path) -> None:
     assert dry.exit_code == 0 and not store.exists()
     done = invoke(*words)
     assert done.exit_code == 0, done.output
-    assert "error -16.7%" in done.output  # 1/1.2 - 1
+    assert "error -16.7%" in done.output and "outside the band" in done.output  # 1/1.2 - 1; 11 % wide
     first = seconds_of(store)
     assert before * 1.2**0.3 < first < before * 1.2**0.7
     again = tmp_path / "again.log"
     again.write_text(log.read_text())
     repeated = invoke("calibrate", str(again), *words[2:])
-    assert "factors of 2 run(s)" in repeated.output and first < seconds_of(store) < before * 1.2
+    assert "calibrated on 2 training runs, 2 of this model" in repeated.output
+    assert first < seconds_of(store) < before * 1.2
     invoke("calibrate", str(again), *words[2:])  # the same log of the same recipe replaces itself
     with Store(str(store)) as opened:
         assert [run.label.split()[0] for run in opened.runs("mi300x")] == ["again.log", "train.log"]
     with Store(str(store)) as opened:
         run = opened.runs("mi300x")[1]
     assert run.measured_s == pytest.approx(before * 1.2, rel=1e-6) and run.before_s == pytest.approx(before)
-    assert run.after_s == pytest.approx(first, rel=1e-6) and run.shares["compute"] > 0.8
+    assert run.after_s == pytest.approx(first, rel=1e-6) and run.weights["gemm"] > 2 * run.weights["host"]
 
 
 def test_calibrate_refuses_what_no_factor_explains(tmp_path: Path) -> None:

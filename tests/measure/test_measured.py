@@ -1,4 +1,4 @@
-"""The projection with a store: measured shapes, layers carried to other degrees, collectives, factors, sources."""
+"""The projection with a store: measured shapes, layers carried to other degrees, collectives, calibration, sources."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from primus_lint.measure import where
 from primus_lint.measure.plan import layer_shape
 from primus_lint.measure.records import Measurement
 from primus_lint.measure.store import CalibrationRun, Store
-from primus_lint.projection import Projection, project
-from primus_lint.projection.calibrate import Lesson, learn
+from primus_lint.projection import Projection, cost, project
+from primus_lint.projection.calibrate import NOTHING, Learned, Lesson, learn, model_of
 from primus_lint.projection.device import Device
 from primus_lint.projection.layers import contexts, layer
 from primus_lint.projection.placement import place
@@ -28,6 +28,7 @@ from tests.projection.recipes import run
 from .rows import row
 
 Fill = Callable[..., None]
+WEIGHTS = {"compute": 0.03, "gemm": 0.1}  # of a calibration run
 
 
 @pytest.fixture
@@ -197,32 +198,38 @@ def test_the_stack_that_was_measured_last_counts(fill: Fill) -> None:
     assert [found.stack for found in device.measured.rows["gemm"]] == ["new"]
 
 
-def test_calibration_factors_of_the_framework_hold(fill: Fill) -> None:
+def test_training_runs_of_the_framework_count(fill: Fill) -> None:
     recipe = run("llama3-8b", world_size=8)
     before = projected(recipe)
 
     def calibration(label: str, framework: str, ratio: float) -> CalibrationRun:
-        return CalibrationRun("h100", framework, label, ratio, 1.0, 1.0, {"compute": 1.0, "gemm": 1.0}, "2026-08-01")
+        return CalibrationRun("h100", framework, label, ratio, 1.0, 1.0, model_of(recipe), WEIGHTS, "2026-08-01")
 
     fill(
         runs=(calibration("a", "megatron", 1.1), calibration("b", "megatron", 1.2), calibration("c", "torchtitan", 3.0))
     )
     after = projected(recipe)
-    assert after.source == "mixed"
-    lessons = [Lesson(math.log(ratio), {"compute": 1.0, "gemm": 1.0}) for ratio in (1.1, 1.2)]
-    factor = learn(lessons)["gemm"]
-    assert 1.05 < factor < 1.15  # between nothing and what the two say
-    assert after.breakdown_s["gemm"] == pytest.approx(factor * before.breakdown_s["gemm"])
-    assert project(recipe, accelerator("h100"), factors={}).iteration_s == before.iteration_s  # type: ignore[union-attr]
+    assert after.source == "mixed" and before.source == "simulated"
+    assert after.notes == (*before.notes, "calibrated on 2 training runs, 2 of this model")
+    weights = tuple(WEIGHTS.get(kind, 0.0) for kind in cost.KINDS)
+    learned = learn(tuple(Lesson(math.log(ratio), model_of(recipe), weights) for ratio in (1.1, 1.2)), model_of(recipe))
+    assert project(recipe, accelerator("h100"), learned=learned).iteration_s == after.iteration_s  # type: ignore[union-attr]
+    assert 1.02 < after.iteration_s / before.iteration_s < 1.15  # between nothing and what the two say
+    common = math.exp(learned.offsets["compute"] * cost.COMMON)
+    assert after.breakdown_s["attention"] == pytest.approx(before.breakdown_s["attention"] * common)
+    assert after.high_s / after.iteration_s < before.high_s / before.iteration_s
+    assert project(recipe, accelerator("h100"), learned=NOTHING).iteration_s == before.iteration_s  # type: ignore[union-attr]
+    other = run("llama3-70b", world_size=8)
+    assert "calibrated on 2 training runs, 0 of this model" in projected(other).notes
 
 
 def test_a_calibrated_measured_layer_is_scaled_too(fill: Fill) -> None:
     recipe = run("llama3-8b", world_size=8)
     fill(*layer_rows(recipe, 1.5))
-    plain = project(recipe, accelerator("h100"), factors={})
-    scaled = project(recipe, accelerator("h100"), factors=dict.fromkeys(("gemm", "attention", "memory_bound"), 1.1))
+    plain = project(recipe, accelerator("h100"), learned=NOTHING)
+    scaled = project(recipe, accelerator("h100"), learned=Learned({"compute": 1.0}))
     assert plain is not None and scaled is not None
-    assert scaled.breakdown_s["gemm"] == pytest.approx(1.1 * plain.breakdown_s["gemm"])
+    assert scaled.breakdown_s["gemm"] == pytest.approx(math.exp(cost.COMMON) * plain.breakdown_s["gemm"])
 
 
 def test_grids_with_a_store_agree_with_single_recipes(fill: Fill) -> None:
@@ -241,6 +248,7 @@ def test_grids_with_a_store_agree_with_single_recipes(fill: Fill) -> None:
         row("reduce_scatter", "nccl", shape, 1e-3, dtype="bytes"),
         row("optimizer", "adam", {"elements": 2**26}, 5e-3),
         row("memory", "elementwise", {"bytes": 2**28}, 2e-4, dtype="fp32"),
+        runs=(CalibrationRun("h100", "megatron", "a", 1.2, 1.0, 1.1, model_of(recipes[0]), WEIGHTS, "2026-08-01"),),
     )
     together = project(grid(recipes), accelerator("h100"))
     assert together is not None

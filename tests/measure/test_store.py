@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from primus_lint.measure.errors import MeasureError
 from primus_lint.measure.imports import Given, read
 from primus_lint.measure.records import from_json
 from primus_lint.measure.store import CalibrationRun, Store, StoreError
+from primus_lint.projection.calibrate import Lesson
 
 from .rows import row
 
@@ -90,8 +92,8 @@ def test_a_device_is_mentioned_when_it_was_measured_or_calibrated(tmp_path: Path
     path = str(tmp_path / "store.sqlite")
     with Store(path, write=True) as store:
         store.add([row("gemm", "TN", GEMM, 4e-4)])
-        store.add_run(CalibrationRun("mi300x", "megatron", "a", 2.0, 1.0, 2.0, {"compute": 0.9}, "2026-08-01"))
-        assert store.runs("mi300x")[0].shares == {"compute": 0.9}
+        store.add_run(CalibrationRun("mi300x", "megatron", "a", 2.0, 1.0, 2.0, "m", {"gemm": 0.1}, "2026-08-01"))
+        assert store.runs("mi300x")[0].lesson == Lesson(math.log(2.0), "m", (0.0, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0))
         assert store.runs("mi300x", "torchtitan") == []
     assert where.mentions(path, "h100") and where.mentions(path, "mi300x")
     assert not where.mentions(path, "b200") and not where.mentions(str(tmp_path / "no"), "h100")

@@ -7,14 +7,16 @@ in view. Figures are fractions.
 `complete` rows state, or their source settles (`ground_truth_facts`, `ground_truth_bridge`), everything that design 4.5
 names; the other rows that can be built are scored apart, with recomputation as an interval between none and full where it
 is not stated. `newest` repeats the complete rows as if every source ran today's attention library, not the one that its
-software pinned. `calibrated` repeats them after one run of every (source, GPU), the first of the file, has been learned from
-(`primus_lint.projection.calibrate`); that run is not scored, and `calibrated_before` is the blind error of the same rows. A row whose own speed passes the peak of its device is abstained.
+software pinned. `calibrated` repeats them after one other run of the same framework and device has been learned from
+(`primus_lint.projection.calibrate`), averaged over every choice of that run, and apart over those of the same model and of
+others; `before` is the blind error of the same rows. A row whose own speed passes the peak of its device is abstained.
 """
 
 from __future__ import annotations
 
 import csv
 from copy import copy
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.hardware import accelerator, node_type
@@ -113,9 +115,7 @@ def score(result: dict[str, Any]) -> None:
     newest = project(today, found, node)
     assert newest is not None
     result["newest_error"] = _compare(raw, newest)["error"]
-    result["band_holds"] = abs(1 + result["error"]) <= projection.high_s / projection.iteration_s and (
-        1 + result["error"] >= projection.low_s / projection.iteration_s
-    )
+    result["band_holds"] = _in_band(result["error"], projection)
     result["breakdown"] = {
         key: round(value / projection.iteration_s, 4) for key, value in projection.breakdown_s.items()
     }
@@ -170,22 +170,39 @@ def memory(row: Row, recipe_run: Any, found: Any, result: dict[str, Any]) -> Non
 
 
 def calibrated(rows: list[dict[str, Any]]) -> None:
-    """`calibrated_error` of complete rows, after the first complete run of the same source and GPU was learned from, as the
-    command `calibrate` does it."""
-    from primus_lint.projection.calibrate import factors
+    """`calibrated` of complete rows: mean error and share in the band after one other run of the framework and device was
+    learned from, as the command `calibrate` does it, over "all" choices of that run, those of the "same" model, and "other"
+    ones."""
+    from primus_lint.projection.calibrate import learn, lesson, model_of
 
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         if "recipe" in row and row["complete"]:
-            groups.setdefault((row["source"], row["group"][2]), []).append(row)
+            groups.setdefault((row["recipe"][3].raw["framework"], row["recipe"][1].name), []).append(row)
     for group in groups.values():
-        run_, found, node, first = group[0]["recipe"]
-        fitted = factors([(run_, seconds_of(first.raw, run_))], found, node)
-        for row in group[1:]:
+        lessons = []
+        for row in group:
             run_, found, node, one = row["recipe"]
-            projection = project(run_, found, node, factors=fitted)
-            assert projection is not None
-            row["calibrated_error"] = _compare(one.raw, projection)["error"]
+            lessons.append(lesson(run_, seconds_of(one.raw, run_), found, node))
+        for index, row in enumerate(group):
+            run_, found, node, one = row["recipe"]
+            model = model_of(run_)
+            scores: dict[str, list[tuple[float, bool]]] = {}
+            for other, learned in enumerate(lessons):
+                if other == index or learned is None:
+                    continue
+                projection = project(run_, found, node, learned=learn((learned,), model))
+                assert projection is not None
+                error = _compare(one.raw, projection)["error"]
+                score = abs(error), _in_band(error, projection)
+                scores.setdefault("all", []).append(score)
+                scores.setdefault("same" if learned.model == model else "other", []).append(score)
+            row["calibrated"] = {name: tuple(map(mean, zip(*each, strict=True))) for name, each in scores.items()}
+
+
+def _in_band(error: float, projection: Any) -> bool:
+    """Whether the band holds a run: `error` is measured over projected seconds, minus 1."""
+    return bool(projection.low_s <= (1 + error) * projection.iteration_s <= projection.high_s)
 
 
 def seconds_of(raw: dict[str, str], recipe_run: Any) -> float:

@@ -61,6 +61,22 @@ def _mape(errors: list[float]) -> dict[str, Any]:
     return {"n": len(errors), "mape": mean(abs(error) for error in errors)} if errors else {"n": 0}
 
 
+def _calibrated(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Error and share in the band before and after one run was learned from: any, of the same model, of another."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in ("all", "same", "other"):
+        mine = [row for row in rows if name in row.get("calibrated", {})]
+        found[name] = {"n": len(mine)}
+        if mine:
+            found[name].update(
+                before=mean(abs(row["error"]) for row in mine),
+                before_in_band=mean(bool(row["band_holds"]) for row in mine),
+                mape=mean(row["calibrated"][name][0] for row in mine),
+                in_band=mean(row["calibrated"][name][1] for row in mine),
+            )
+    return found
+
+
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     speed = [row for row in rows if "error" in row]
     complete = [row for row in speed if row["complete"]]
@@ -72,16 +88,13 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "abstained": sum("abstained" in row for row in mine),
             "complete": _errors([row for row in complete if row["source"] == source]),
             "newest": _mape([row["newest_error"] for row in complete if row["source"] == source]),
-            "calibrated": _mape([row["calibrated_error"] for row in mine if "calibrated_error" in row]),
-            "calibrated_before": _mape([row["error"] for row in mine if "calibrated_error" in row]),
+            "calibrated": _calibrated(mine),
             "incomplete": _errors([row for row in speed if row["source"] == source and not row["complete"]]),
             "tau": taus(mine),
         }
     all_taus = [tau for _, tau in taus(speed).values()]
     overall = _errors(complete)
     newest = [row["newest_error"] for row in complete]
-    after = [row["calibrated_error"] for row in rows if "calibrated_error" in row]
-    same = [row["error"] for row in rows if "calibrated_error" in row]
     exact = [row["memory"]["error"] for row in rows if "memory" in row]
     confusion: dict[str, int] = {}
     for row in rows:
@@ -97,9 +110,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "speed_bias": overall.get("bias"),
         "speed_median_complete": overall.get("median"),
         "speed_mape_newest_kernels": mean(abs(error) for error in newest) if newest else None,
-        "speed_mape_calibrated": mean(abs(error) for error in after) if after else None,
-        "speed_mape_calibrated_before": mean(abs(error) for error in same) if same else None,
-        "speed_n_calibrated": len(after),
+        "speed_calibrated": _calibrated(rows),
         "speed_incomplete": _errors([row for row in speed if not row["complete"]]),
         "tau_median": median(all_taus) if all_taus else None,
         "tau_groups": len(all_taus),
@@ -117,7 +128,8 @@ def show(figures: dict[str, Any]) -> None:
         f"{'source':48} {'rows':>5} {'abst.':>5} | complete: n, MAPE, bias, in band | newest  | calibrated | incomplete: n, MAPE, median, bias"
     )
     for source, entry in figures["by_source"].items():
-        one, own, after, other = (entry[part] for part in ("complete", "newest", "calibrated", "incomplete"))
+        one, own, other = (entry[part] for part in ("complete", "newest", "incomplete"))
+        after = entry["calibrated"]["all"]
         if one["n"] == other["n"] == 0:
             continue
         cells = [
@@ -136,9 +148,14 @@ def show(figures: dict[str, Any]) -> None:
             f"complete: n {figures['speed_n_complete']}, MAPE {figures['speed_mape_complete']:.1%}, "
             f"median {figures['speed_median_complete']:.1%}, bias {figures['speed_bias']:+.1%}; "
             f"newest kernels {figures['speed_mape_newest_kernels']:.1%}; "
-            f"calibrated n {figures['speed_n_calibrated']}, MAPE {figures['speed_mape_calibrated'] or 0:.1%} (before {figures['speed_mape_calibrated_before'] or 0:.1%}); "
             f"tau median {figures['tau_median']} over {figures['tau_groups']} groups"
         )
+    for name, after in figures["speed_calibrated"].items():
+        if after["n"]:
+            print(
+                f"calibrated on one run ({name} models): n {after['n']}, MAPE {after['before']:.1%} -> {after['mape']:.1%}, "
+                f"in band {after['before_in_band']:.0%} -> {after['in_band']:.0%}"
+            )
     print(
         f"memory: n {figures['memory_n']}, MAPE {figures['memory_mape_exact_kinds']}; verdicts {figures['oom_confusion']}"
     )

@@ -114,7 +114,10 @@ def test_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures: dict[str, Any] = ground_truth.run([path])
     capsys.readouterr()
     assert figures["speed_n_complete"] == 3
-    assert figures["speed_n_calibrated"] == 2
+    after = figures["speed_calibrated"]
+    assert [after[name]["n"] for name in ("all", "same", "other")] == [3, 3, 0]  # one model, every run learned from
+    assert after["all"]["before"] == pytest.approx(figures["speed_mape_complete"])
+    assert after["all"]["mape"] < after["all"]["before"]  # the three are off to the same side
     assert figures["abstained"] == {"not stated: gbs": 1}
     errors = [row["error"] for row in figures["rows"] if row.get("complete")]
     assert figures["speed_mape_complete"] == pytest.approx(sum(abs(error) for error in errors) / 3)
@@ -127,7 +130,7 @@ def test_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_page_on_accuracy_gets_its_tables() -> None:
     row = {
         "source": "A", "group": ("A", "m", "g", "8"), "missing": [], "complete": True, "unit": "tokens/s/GPU", "measured": 100.0,
-        "projected": 110.0, "error": 0.1, "newest_error": 0.1, "calibrated_error": 0.02, "band_holds": True,
+        "projected": 110.0, "error": 0.1, "newest_error": 0.1, "calibrated": {"all": (0.03, 1.0), "same": (0.02, 1.0)}, "band_holds": True,
     }  # fmt: skip
     rows = [dict(row, measured=100.0 + step, projected=110.0 + step) for step in range(3)]
     rows.append({"source": "A", "group": (), "missing": ["mbs"], "abstained": "not stated: mbs"})
@@ -135,7 +138,8 @@ def test_the_page_on_accuracy_gets_its_tables() -> None:
     page = accuracy.put("before\n<!-- time -->\nstale\n<!-- /time -->\nafter", "time", accuracy.time_section(figures))
     assert "stale" not in page
     assert page.startswith("before\n<!-- time -->\n\n**3 published runs state everything: mean error 10.0%")
-    assert "| A | 3 | 10.0% | 10.0% | +10.0% | 100% | 10.0% | 2.0% (10.0%) | 1.00 (1) |" in page
+    assert "| A | 3 | 10.0% | 10.0% | +10.0% | 100% | 10.0% | 2.0% (10.0%) |  | 1.00 (1) |" in page
+    assert "recipes of its model (3) are off by 2.0% instead of 10.0%, with 100% instead of 100%" in page
     assert "degrees, batch or sequence not stated (1)" in page
     with pytest.raises(ValueError, match="no <!-- time -->"):
         accuracy.put("nothing", "time", "block")
