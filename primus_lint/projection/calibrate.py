@@ -7,9 +7,10 @@ of its band, x normal (`cost.BAND` of them are the band's half-width), and by as
 Of x_k the most likely values are taken, and what the log leaves open of them stays in the band. A run's own part is the
 spread of whole steps around their parts. The host, the network and what a device's software does to all compute (`cost.COMMON`)
 are the same for every recipe; how far a kernel of one shape is off says nothing of another (between models of one source it
-shows no correlation, docs/accuracy.md), so that classes of compute are learned by model. Runs that agree are met. Runs have tails: of several of one model, one
-that disagrees counts less, and a run of another model that its own classes and the common ones do not explain says something of
-itself.
+shows no correlation, docs/accuracy.md), so that classes of compute are learned by model.
+
+Runs that agree are met. Runs have tails: of several of one model, one that disagrees counts less, and a run of another model
+that its own classes and the common ones do not explain says something of itself.
 """
 
 from __future__ import annotations
@@ -105,58 +106,35 @@ def learn(lessons: tuple[Lesson, ...], model: str) -> Learned:
     """What the runs of one device and software say of a model's recipes."""
     if not lessons:
         return NOTHING
-    place: dict[tuple[str, str], int] = {}
-    rows = [
-        [
-            (place.setdefault(_column(kind, one.model), len(place)), weight)
-            for kind, weight in zip(cost.KINDS, one.weights, strict=True)
-            if weight
-        ]
-        for one in lessons
-    ]
-    trust = [1.0] * len(lessons)
+    import numpy as np
+
+    columns = [[_column(kind, one.model) for kind in cost.KINDS] for one in lessons]
+    place = {column: at for at, column in enumerate(dict.fromkeys(name for names in columns for name in names))}
+    weights = np.zeros((len(lessons), len(place)))
+    for row, (names, one) in enumerate(zip(columns, lessons, strict=True)):
+        weights[row, [place[name] for name in names]] = one.weights
+    ratios = np.array([one.ratio for one in lessons])
+    same = np.array([one.model == model for one in lessons])
+    trust = np.ones(len(lessons))
     for _ in range(ROUNDS):
-        precision = [[float(row == column) for column in range(len(place))] for row in range(len(place))]
-        right = [0.0] * len(place)
-        for row, one, weight in zip(rows, lessons, trust, strict=True):
-            for at, value in row:
-                share = value * weight / RUN_SPREAD**2
-                right[at] += share * one.ratio
-                for to, other in row:
-                    precision[at][to] += share * other
-        variance = _inverse(precision)
-        found = [sum(a * b for a, b in zip(line, right, strict=True)) for line in variance]
-        left = [one.ratio - sum(value * found[at] for at, value in row) for row, one in zip(rows, lessons, strict=True)]
-        doubt = [1 + (rest / RUN_SPREAD) ** 2 for rest in left]
-        least = min((value for one, value in zip(lessons, doubt, strict=True) if one.model == model), default=1.0)
-        before = trust
-        trust = [(least if one.model == model else 1.0) / value for one, value in zip(lessons, doubt, strict=True)]
-        if max(abs(one - other) for one, other in zip(trust, before, strict=True)) < SETTLED:
+        shares = weights.T * (trust / RUN_SPREAD**2)
+        variance = np.linalg.inv(np.eye(len(place)) + shares @ weights)
+        found = variance @ (shares @ ratios)
+        doubt = 1 + ((ratios - weights @ found) / RUN_SPREAD) ** 2
+        before, trust = trust, np.where(same, doubt[same].min(initial=np.inf), 1.0) / doubt
+        if abs(trust - before).max() < SETTLED:
             break
-    mine = [place.get(_column(kind, model)) for kind in cost.KINDS]
-    return Learned(
-        {kind: 0.0 if at is None else found[at] for kind, at in zip(cost.KINDS, mine, strict=True)},
-        tuple(
-            tuple(0.0 if at is None or to is None else float(at == to) - variance[at][to] for to in mine) for at in mine
-        ),
-        sum(one.model == model for one in lessons),
-        len(lessons),
-    )
+    open_ = np.eye(len(cost.KINDS))  # variances and covariances of the classes of this model
+    offsets = dict.fromkeys(cost.KINDS, 0.0)
+    mine = [(at, place[name]) for at, kind in enumerate(cost.KINDS) if (name := _column(kind, model)) in place]
+    for at, column in mine:
+        offsets[cost.KINDS[at]] = float(found[column])
+        for to, other in mine:
+            open_[at, to] = variance[column, other]
+    known = tuple(map(tuple, (np.eye(len(cost.KINDS)) - open_).tolist()))
+    return Learned(offsets, known, int(same.sum()), len(lessons))
 
 
 def _column(kind: str, model: str) -> tuple[str, str]:
     """What an offset holds for: a class, and the model that it was seen in ("": any)."""
     return kind, model if kind in cost.COMPUTE else ""
-
-
-def _inverse(matrix: list[list[float]]) -> list[list[float]]:
-    """Of a symmetric, positive definite matrix, by elimination."""
-    size = len(matrix)
-    rows = [[*row, *(float(place == index) for place in range(size))] for index, row in enumerate(matrix)]
-    for pivot in range(size):
-        rows[pivot] = [value / rows[pivot][pivot] for value in rows[pivot]]
-        for row in range(size):
-            if row != pivot:
-                ratio = rows[row][pivot]
-                rows[row] = [a - ratio * b for a, b in zip(rows[row], rows[pivot], strict=True)]
-    return [row[size:] for row in rows]
