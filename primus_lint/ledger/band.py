@@ -86,7 +86,7 @@ def doubts(
         stored = sum(item.gradients for item in (sharding.holding(sizes, grid) for grid in stage.grids))
         if run.args.get("megatron_fsdp_main_grads_dtype") == "auto" and sizes.grad == 2:
             more = stored * 2
-            text = "Megatron-FSDP before 2026: gradients in fp32, and no copies of them for the optimizer"
+            text = "Megatron-FSDP up to Megatron-Core 0.18: gradients in fp32, and no copies of them for the optimizer"
             out["gradients of Megatron-FSDP"] = Doubt(more, 0, 0, more, text, True)
     if run.optimizer.sharding == "fsdp2":
         unit = sharding.largest_unit(sizes, chunks) * sizes.act

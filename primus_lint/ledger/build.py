@@ -154,6 +154,11 @@ class _Parts:
                 weight_copies.primary_bytes(sizes, chunks), STATIC, "FP8 primary weights instead of bf16 ones", {},
                 "TransformerEngine quantized_model_init",
             )  # fmt: skip
+        less, _ = sharding.fp8_gradient_shift(sizes, chunks)
+        if not is_scalar(less) or less:
+            items["gradients of FP8 weights"] = Item(
+                -less, STATIC, "in bf16 beside others in fp32", {}, "Megatron-FSDP _resolve_group_grad_dtype"
+            )
         moe = persistent.moe_layers(sizes, chunks)
         if moe and run.model.moe is not None and run.model.moe.expert_bias:
             items["router buffers"] = Item(
@@ -181,6 +186,14 @@ class _Parts:
         last = position == "last"
         items.update(optimizer.items(sizes, self.state, stage, dense, expert, last))
         items.update((name, item) for name, item in common.items() if item.group != STATIC)
+        numbers = optimizer.scales(self.run)
+        if numbers:
+            ends = [grid.last_index if position != "first" else 0 for grid in stage.grids]
+            tensors = optimizer.owned_tensors(sizes, stage, *ends)
+            items["state scales"] = Item(
+                tensors * numbers * persistent.BLOCK, PERSISTENT, "{t} tensors of the optimizer x {s} numbers x {b} B",
+                {"t": tensors, "s": numbers, "b": persistent.BLOCK}, "TransformerEngine FusedAdam",
+            )  # fmt: skip
         slack = allocator.state_slack_bytes(sizes, stage, state, position != "first")
         shift = allocator.replay_shift_bytes(sizes, stage, state, position != "first", slack)
         items["unsplit blocks"] = Item(
@@ -193,7 +206,7 @@ class _Parts:
         states_bytes = sum(item.bytes for name, item in items.items() if name.startswith("optimizer "))
         gradients = sum(item.bytes for name, item in items.items() if name.startswith("gradients "))
         coming = sharding.coming_gradients_bytes(sizes, gradients)
-        main_gradients = transients.main_gradient_bytes(sizes, owned)
+        main_gradients = transients.main_gradient_bytes(sizes, owned) + sharding.fp8_gradient_shift(sizes, chunks)[1]
         ahead = sharding.stays_whole_bytes(sizes, chunks, stage)
         steady = base - where(main_gradients > 0, coming, 0) + main_gradients + ahead
         memory.steady_allocated_bytes = steady + shift

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import maximum, minimum, where
+from primus_lint.formula import is_scalar, maximum, minimum, where
 from primus_lint.ledger.activations.layer import kept_selective
 from primus_lint.ledger.activations.norms import input_bytes, statistics_bytes
 from primus_lint.ledger.activations.quantize import linear_input
@@ -60,8 +60,10 @@ def loss(sizes: Sizes) -> Tensors:
         out["head.softmax"] = logits * 4 * heads
         out["head.target"] = sizes.S * 9 * heads
     deferred = deferred_micro_batches(sizes)
-    if deferred:
-        out["head.deferred"] = deferred * (logits + sizes.S * sizes.h) * sizes.act
+    if not is_scalar(deferred) or deferred:
+        # the waiting input of the output layer holds its graph, and with it the received input and its gradient
+        received = sizes.T * sizes.h * (4 if sizes.run.precision.fp32_residual else sizes.act)
+        out["head.deferred"] = deferred * ((logits + sizes.T * sizes.h) * sizes.act + 2 * received)
     if depths:
         out["head.mtp_loss"] = depths * (8 * sizes.S + (12 if of_2026(sizes) else 4))
     return out

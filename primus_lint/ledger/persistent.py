@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import ceil_div, is_scalar, maximum, round_up, where
-from primus_lint.ledger import graphs, transients, weight_copies
-from primus_lint.ledger.activations.attention import backend, deterministic
+from primus_lint.formula import ceil_div, is_scalar, maximum, minimum, round_up, where
+from primus_lint.ledger import graphs, head, transients, weight_copies
+from primus_lint.ledger.activations.attention import backend, causal_mask_bytes, deterministic
 from primus_lint.ledger.activations.experts import holds_metadata, received, rows
 from primus_lint.ledger.activations.kind import recipe
 from primus_lint.ledger.activations.offload import emptied
@@ -160,6 +160,9 @@ def global_buffer_bytes(sizes: Sizes, moe: bool, loss: bool) -> Any:
         out = maximum(out, where(ranks > 1, sizes.T * ranks * sizes.h * sizes.act, 0))
     if local:
         out = maximum(out, sizes.mbs * sizes.Aq * (sizes.seq // sizes.cp) ** 2 * sizes.act)
+    if loss:  # deferred weight gradients of the output layer: their gathered inputs take turns in two more buffers
+        waiting = minimum(head.deferred_micro_batches(sizes), 2)
+        out = out + waiting * where(sizes.sp, sizes.S * sizes.h * sizes.act, 0)
     return out
 
 
@@ -251,6 +254,7 @@ def persistent(sizes: Sizes, chunks: tuple[Chunk, ...], segments: list[list[Segm
     out["rope table"] = (
         rope_table_bytes(sizes, chunks), "sequence x rotated dimensions x 4 B of every chunk; MLA: of every layer",
     )  # fmt: skip
+    out["causal mask"] = (causal_mask_bytes(sizes), "TransformerEngine's, sequence x sequence x 1 B")
     out["global buffer"] = (
         global_buffer_bytes(sizes, moe > 0, loss),
         "gathered tokens x hidden, or local score matrix",

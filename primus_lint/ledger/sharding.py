@@ -95,8 +95,9 @@ def whole_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage) -> Whole:
     weights = weight_bytes(sizes, chunks, stage, found.weights)
     return Whole(
         weights,
-        weights + found.first_gradients * sizes.grad,
-        weight_bytes(sizes, chunks, stage, outside_units(stage) + unit) + found.last_gradients * sizes.grad,
+        weights + gradient_bytes(sizes, chunks, stage, found.first_gradients),
+        weight_bytes(sizes, chunks, stage, outside_units(stage) + unit)
+        + gradient_bytes(sizes, chunks, stage, found.last_gradients),
     )
 
 
@@ -143,6 +144,32 @@ def weight_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage, elements
     whole = stage.dense.real + stage.expert.real
     narrow = weight_copies.fp8_elements(sizes, chunks) * (sizes.e - 1)
     return minimum(elements * sizes.e, whole * sizes.e - narrow)
+
+
+def gradient_bytes(sizes: Sizes, chunks: tuple[Chunk, ...], stage: Stage, elements: Any) -> Any:
+    """Bytes of so many elements of whole gradients, and no more than all of them have."""
+    whole = stage.dense.real + stage.expert.real
+    narrow = weight_copies.fp8_elements(sizes, chunks) * 2 if fp8_gradients_are_narrow(sizes) else 0
+    return minimum(elements * sizes.grad, whole * sizes.grad - narrow)
+
+
+def fp8_gradients_are_narrow(sizes: Sizes) -> bool:
+    """Whether Megatron-FSDP keeps the gradients of FP8 weights in bf16 beside others in fp32: where it takes the dtype of the
+    weights and these are fp32 (`_resolve_group_grad_dtype`)."""
+    run = sizes.run
+    asked = run.args.get("megatron_fsdp_main_grads_dtype")
+    return run.optimizer.sharding == "megatron-fsdp" and run.precision.fp8_param and sizes.grad == 4 and asked == "auto"
+
+
+def fp8_gradient_shift(sizes: Sizes, chunks: tuple[Chunk, ...]) -> tuple[Any, Any]:
+    """Bytes that the stored gradients lack for it, and those of the fp32 copies that the optimizer makes of its share."""
+    if not fp8_gradients_are_narrow(sizes):
+        return 0, 0
+    strategy = sizes.run.optimizer.fsdp_strategy
+    stored = weight_copies.fp8_elements(sizes, chunks, strategy in ("optim_grads", "optim_grads_params"))
+    if sizes.run.optimizer.precision_aware:  # takes them as they are
+        return stored * 2, 0
+    return stored * 2, weight_copies.fp8_elements(sizes, chunks, strategy != "no_shard") * 4
 
 
 def largest_unit(sizes: Sizes, chunks: tuple[Chunk, ...]) -> Any:

@@ -33,6 +33,27 @@ def test_bytes_per_element(changes: dict[str, Any], main: int, first: int, secon
     assert (found.main, found.exp_avg, found.exp_avg_sq) == (main, first, second)
 
 
+@pytest.mark.parametrize(
+    ("changes", "numbers"),
+    [
+        ({}, 0),
+        (AWARE, 0),
+        ({**AWARE, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}, 2),
+        ({**AWARE, "exp_avg_dtype": "fp8"}, 4),  # the optimizer's, the quantizer's two, the tensor's own
+        ({**AWARE, "exp_avg_dtype": "fp8", "exp_avg_sq_dtype": "fp8"}, 8),
+        ({**AWARE, "main_params_dtype": "fp16", "main_grads_dtype": "bf16"}, 1),
+    ],
+)
+def test_states_that_are_not_fp32_have_scales(changes: dict[str, Any], numbers: int) -> None:
+    """Llama-3.1-8B on one GPU: two norms and four matrices in each of 32 layers, embedding, final norm, output layer; each
+    number is in a block of 512 B. On eight GPUs a rank has an eighth of the elements, and a part of the tensors."""
+    items = account({**MODELS["llama3.1-8b"], **changes}, 1).ranks[0].items
+    assert (items["state scales"].bytes if numbers else "state scales" in items) == (32 * 6 + 3) * numbers * 512
+    if numbers:
+        shared = account({**MODELS["llama3.1-8b"], **changes}, 8).ranks[0].items["state scales"].bytes
+        assert 0 < shared < 195 * numbers * 512
+
+
 def test_offloaded_state_is_on_the_host() -> None:
     """HybridDeviceOptimizer: half of the owned elements keep main parameter, gradient and two moments in fp32 on the
     host, the other half main parameter and moments on the device."""

@@ -117,6 +117,29 @@ def test_local_attention_keeps_its_scores_in_the_global_buffer() -> None:
     assert items(args, 1)["global buffer"] == 8 * 2048 * 2048 * 2
 
 
+def test_deferred_weight_gradients_of_the_output_layer() -> None:
+    """Two micro-batches wait: logit gradients and output-layer inputs, whose graphs hold the received inputs and their
+    gradients. Under sequence parallelism the flush gathers the inputs into two buffers more, one after the other."""
+    args = {
+        **LLAMA, "pipeline_model_parallel_size": 2, "tensor_model_parallel_size": 4, "sequence_parallel": True,
+        "gradient_accumulation_fusion": True, "micro_batch_size": 1, "global_batch_size": 8,
+    }  # fmt: skip
+    deferring = {**args, "defer_embedding_wgrad_compute": True, "wgrad_deferral_limit": 2}
+    plain, waits = (account(each, 8).ranks[-1].items for each in (args, deferring))
+    name = "activations output and loss"
+    tokens, vocabulary = 8192, 128512 // 4  # padded to 128 x TP
+    assert waits[name].bytes - plain[name].bytes == 2 * (tokens * vocabulary * 2 + 3 * tokens // 4 * 4096 * 2)
+    assert plain["global buffer"].bytes == tokens * 4096 * 2
+    assert waits["global buffer"].bytes == 3 * tokens * 4096 * 2
+
+
+def test_a_causal_mask_stays_where_attention_has_no_kernel_for_it() -> None:
+    """In fp32 nothing but plain attention runs; in 16 bits its kernel takes up to 16,383 positions."""
+    assert items({**LLAMA, "bf16": False, "seq_length": 1024}, 8)["causal mask"] == 1024**2
+    for length, mask in ((1024, None), (32768, 32768**2)):
+        assert items({**LLAMA, "attention_backend": "unfused", "seq_length": length}, 8).get("causal mask") == mask
+
+
 def test_blackwell_has_the_workspace_of_hopper_from_pytorch_2_12_on() -> None:
     """PyTorch's pull request 175344; with the version named there is no doubt about it."""
     from primus_lint.ir.run import Target

@@ -101,14 +101,43 @@ def test_megatron_fsdp_gathers_ahead() -> None:
     assert steady("d98e8a64") - steady("d98e8a64", log_params_norm=True) == 3 * LAYER * 2
 
 
-def test_megatron_fsdp_gradients_follow_the_weights_since_2026() -> None:
-    """`megatron_fsdp_main_grads_dtype` is fp32 by default, then `auto`: the optimizer makes an fp32 copy of bf16 gradients."""
+def test_megatron_fsdp_gradients_follow_the_weights_since_megatron_core_0_19() -> None:
+    """Unless fp32 is asked for: the optimizer then makes an fp32 copy of bf16 gradients. Up to 0.18 the fp32 accumulation
+    that bf16 switches on goes first, whatever is asked for; 0.16 has but `grad_reduce_in_bf16`."""
     changes = {
         **BASE, "use_megatron_fsdp": True, "data_parallel_sharding_strategy": "optim_grads_params", "log_params_norm": True,
     }  # fmt: skip
-    few, more = (
-        account({**changes, "megatron_fsdp_main_grads_dtype": dtype}, 8).ranks[0] for dtype in ("fp32", "auto")
-    )
+
+    def rank(version: str, **args: Any) -> Any:
+        return account({**changes, **args}, 8, version=version).ranks[0]
+
+    few, more = (rank("d98e8a64", megatron_fsdp_main_grads_dtype=dtype) for dtype in ("fp32", "auto"))
     assert few.static_bytes == EIGHTH * (2 + 4 + 12)
     assert more.static_bytes == EIGHTH * (2 + 2 + 12)
     assert more.steady_allocated_bytes - few.steady_allocated_bytes == EIGHTH * (2 - 4 + 4)
+    for version in ("core-0.16.1", "d3528a21"):
+        for dtype in ("fp32", "bf16"):
+            assert rank(version, megatron_fsdp_main_grads_dtype=dtype).static_bytes == few.static_bytes
+    reduced = {"grad_reduce_in_bf16": True, "accumulate_allreduce_grads_in_fp32": False}
+    assert rank("core-0.16.1", megatron_fsdp_main_grads_dtype="fp32", **reduced).static_bytes == more.static_bytes
+    assert rank("d3528a21", megatron_fsdp_main_grads_dtype="fp32", **reduced).static_bytes == few.static_bytes
+    assert rank("d3528a21", megatron_fsdp_main_grads_dtype="bf16", **reduced).static_bytes == more.static_bytes
+
+
+def test_megatron_fsdp_has_gradients_of_fp8_weights_in_bf16() -> None:
+    """Beside fp32 weights, whose gradients are fp32: the optimizer makes an fp32 copy of what is not (Llama-3.1-8B: all of a
+    layer but two norms of 4096 is FP8). The precision-aware one takes them as they are."""
+    changes = {
+        **BASE, "use_megatron_fsdp": True, "data_parallel_sharding_strategy": "optim_grads_params", "log_params_norm": True,
+        "bf16": False, "fp8": "e4m3", "fp8_recipe": "tensorwise", "fp8_param_gather": True,
+    }  # fmt: skip
+    narrow = 32 * (LAYER - 2 * 4096) // 8
+
+    def rank(**args: Any) -> Any:
+        return account({**changes, **args}, 8, version="d98e8a64").ranks[0]
+
+    wide, own = (rank(megatron_fsdp_main_grads_dtype=dtype) for dtype in ("fp32", "auto"))
+    assert own.static_bytes - wide.static_bytes == -2 * narrow
+    assert own.steady_allocated_bytes - wide.steady_allocated_bytes == (4 - 2) * narrow
+    aware = rank(megatron_fsdp_main_grads_dtype="auto", use_precision_aware_optimizer=True)
+    assert aware.steady_allocated_bytes - wide.steady_allocated_bytes == -2 * narrow

@@ -43,13 +43,17 @@ def states_of(run: Run, world: int, rank: int) -> dict[str, Any]:
         owned = stage.dense.real + stage.expert.real
     padded = stage.dense.padded + stage.expert.padded
     state = optimizer.state_bytes(sizes)
+    tensors = optimizer.owned_tensors(sizes, stage, dense_index, expert_index)
+    inverse = {name: 4 * tensors * (asked == "fp8") for name, asked in (
+        ("exp_avg", run.optimizer.exp_avg_dtype), ("exp_avg_sq", run.optimizer.exp_avg_sq_dtype)
+    )}  # inside the tensor  # fmt: skip
     return {
         "params": stage.dense.real + stage.expert.real,
         "param_buffer_bytes": padded * sizes.e if distributed else 0,
         "grad_buffer_bytes": padded * sizes.grad,
         "main": owned * state.main,
-        "exp_avg": owned * state.exp_avg,
-        "exp_avg_sq": owned * state.exp_avg_sq,
+        "exp_avg": owned * state.exp_avg + inverse["exp_avg"],
+        "exp_avg_sq": owned * state.exp_avg_sq + inverse["exp_avg_sq"],
         "buckets": sorted((b.numel, len(b.ends)) for g in stage.grids for b in g.buffers),
     }
 

@@ -51,6 +51,29 @@ print(*new)
 
 
 @pytest.mark.skipif(REASON is not None, reason=REASON or "")
+def test_a_waiting_output_layer_input_holds_what_its_stage_received() -> None:
+    """`ColumnParallelLinear` appends its input, graph and all, to `embedding_activation_buffer`: after the backward that graph
+    still ends in the received input (1,000 fp32) and its gradient."""
+    found = run(
+        """
+import inspect
+from megatron.core.tensor_parallel.layers import ColumnParallelLinear
+assert "embedding_activation_buffer.append(input_parallel)" in inspect.getsource(ColumnParallelLinear.forward)
+received = torch.zeros(1000, requires_grad=True)
+received.retain_grad()
+waiting = torch.tanh(received * 2)
+(waiting * 3).sum().backward()
+del received
+node = waiting.grad_fn
+while node.next_functions:
+    node = node.next_functions[0][0]
+print(node.variable.untyped_storage().nbytes(), node.variable.grad.untyped_storage().nbytes())
+"""
+    )
+    assert found == [4000, 4000]
+
+
+@pytest.mark.skipif(REASON is not None, reason=REASON or "")
 def test_layer_wise_gather_makes_flat_copies_of_every_parameter() -> None:
     """`allgather_params` on a group of 2 whose ranks own 300 and 200 elements of bf16: 2 B x 500, and the flat copy of
     the own 300."""

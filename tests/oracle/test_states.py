@@ -28,6 +28,20 @@ def test_a_sample_of_pairs_is_equal_to_the_byte() -> None:
 
 
 @pytest.mark.skipif(REASON is not None, reason=REASON or "")
+def test_moments_in_fp8_have_an_inverse_scale_each() -> None:
+    """Of every piece of a parameter that the rank owns: 4 bytes inside the tensor."""
+    sample = [pair for pair in pairs(60, seed=11) if pair.args.get("use_precision_aware_optimizer")]
+    sample = [
+        Pair({**pair.args, "exp_avg_dtype": "fp8", "exp_avg_sq_dtype": second}, pair.world, pair.rank)
+        for pair, second in zip(sample, ("fp8", "bf16", "fp8", "fp8", "fp32", "fp8"), strict=False)
+    ]
+    answers = ask([question("megatron_state", p.args, p.world, p.rank) for p in sample])
+    assert len(sample) >= 4
+    for pair, answer in zip(sample, answers, strict=True):
+        assert ours(pair) == theirs(answer["answer"])
+
+
+@pytest.mark.skipif(REASON is not None, reason=REASON or "")
 @pytest.mark.parametrize("rank", [2, 3])
 def test_the_final_norm_of_a_model_with_no_mtp_layers_stays_with_the_last_decoder_layer(rank: int) -> None:
     """`mtp_num_layers: 0` is not None to Megatron: a last stage without decoder layers has no final norm."""

@@ -57,7 +57,10 @@ CAUSES = (
         r"deepseek_proxy_fsdp",
         "ranks that load data kept the batches of a step from April to July 2026 (Megatron-LM 4103 to 5635; in the band)",
     ),
-    (r"zp_z3", "Megatron-FSDP before 2026: fp32 gradients by default, and all weights sharded between steps"),
+    (
+        r"zp_z3",
+        "Megatron-FSDP up to Megatron-Core 0.18: gradients in fp32; all weights sharded until May 2026 (in the band)",
+    ),
     (
         r"release_sm_gb200 (lts|dev_dgx_h100)",
         "open: figures of another recipe (those of release_sm to the byte, or its time)",

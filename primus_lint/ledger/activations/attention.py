@@ -72,13 +72,16 @@ def backend(sizes: Sizes) -> str:
     TransformerEngine's choice for `auto`: flash-attention before Hopper, cuDNN's fused kernel from Hopper on, except
     in deterministic runs on Blackwell, where the fused backward is refused. Where the stack names a flash-attention
     whose backward is not deterministic, such runs are left with plain matrix products. On ROCm the fused (CK) kernel.
-    Environment variables (`NVTE_FLASH_ATTN`, `NVTE_FUSED_ATTN`) that switch kernels off count with `auto` alone.
+    Environment variables (`NVTE_FLASH_ATTN`, `NVTE_FUSED_ATTN`) that switch kernels off count with `auto` alone. fp32 has
+    plain matrix products alone.
     """
     run = sizes.run
     if run.kernels.implementation == "local":
         return "local"
     if run.kernels.turbo_attention:
         return "turbo"
+    if sizes.act == 4:
+        return "unfused"
     asked = run.kernels.attention_backend
     if asked != "auto":
         return "unfused" if asked == "local" else asked
@@ -152,24 +155,44 @@ def core(sizes: Sizes, q: Any, k: Any, v: Any, output: Any) -> Tensors:
     return out
 
 
+def masked_kernel(sizes: Sizes) -> Any:
+    """Whether plain attention runs a kernel for mask and softmax together: TE's takes 16 bits, 17 to 16,383 positions in
+    eights, heads x sequences in fours (`FusedScaleMaskSoftmax.is_kernel_available`)."""
+    run = sizes.run
+    if run.kernels.implementation == "local":
+        return run.kernels.masked_softmax_fusion
+    if sizes.act == 4 or _variable(run, "NVTE_MASKED_SOFTMAX_FUSION") == "0":
+        return False
+    positions = sizes.seq // sizes.cp
+    return (positions > 16) & (positions < 16384) & (positions % 8 == 0) & (sizes.mbs * sizes.Aq % 4 == 0)
+
+
 def scores(sizes: Sizes, q: Any, output: Any) -> Tensors:
     """Attention by matrix products: everything of size s*s is kept."""
     run = sizes.run
+    local = run.kernels.implementation == "local"
     square = (sizes.seq // sizes.cp) ** 2
     entries = sizes.mbs * sizes.Aq * square
-    fused = run.kernels.masked_softmax_fusion or run.kernels.implementation != "local"
+    fused = masked_kernel(sizes)
     out: Tensors = {"attention.q": q, "attention.k": q, "attention.v": output, "attention.out": output}
-    if fused:
-        out["attention.softmax"] = entries * sizes.act
-    else:
-        out["attention.causal_mask"] = square
-        out["attention.softmax"] = entries * 4
-        out["attention.probs"] = entries * sizes.act
+    # TE joins the mask of the data loader, one a sequence, with the causal one
+    masks = sizes.mbs if not local and run.args.get("create_attention_mask_in_dataloader", True) else 1
+    out["attention.causal_mask"] = where(fused, 0, masks * square)
+    out["attention.softmax"] = entries * where(fused, sizes.act, 4)
+    copied = local or sizes.act != 4  # of the softmax in fp32
+    out["attention.probs"] = where(fused, 0, entries * sizes.act if copied else 0)
     if run.model.attention_dropout:
         out["attention.probs_dropout_mask"] = entries
-        if fused:
-            out["attention.probs"] = entries * sizes.act
+        out["attention.probs"] = entries * sizes.act
     return out
+
+
+def causal_mask_bytes(sizes: Sizes) -> Any:
+    """TE's cached causal mask, a byte a pair, where plain attention has no kernel for mask and softmax together
+    (`_get_default_causal_mask`)."""
+    if backend(sizes) != "unfused":
+        return 0
+    return where(masked_kernel(sizes), 0, (sizes.seq // sizes.cp) ** 2)
 
 
 def dropout_masks(sizes: Sizes) -> Tensors:

@@ -23,6 +23,7 @@ from primus_lint.ir.run import (
     Target,
 )
 from primus_lint.lower.megatron.kinds import calculable
+from primus_lint.lower.megatron.versions import order
 from primus_lint.schedules.names import PRIMUS_ALGORITHMS
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _build(v: Namespace, section: Section, target: Target, version: str, framewo
         batch=batch,
         schedule=schedule,
         recompute=_recompute(v),
-        precision=_precision(v),
+        precision=_precision(v, version),
         optimizer=_optimizer(v),
         kernels=_kernels(v, target, framework, implementation, moe),
         args=v,
@@ -222,15 +223,23 @@ def _recompute(v: Namespace) -> Recompute:
     )
 
 
-def _precision(v: Namespace) -> Precision:
+def _fsdp_gradients(v: Namespace, params: str, version: str) -> str:
+    """Dtype of Megatron-FSDP's gradient buffers: up to Megatron-Core 0.18 accumulation in fp32, which bf16 switches on, goes
+    before what is asked for, and 0.16 asks nothing else (`FullyShardedDataParallel` of `mcore_fsdp_adapter`)."""
+    if order(version) < order("d98e8a64") and v.get("accumulate_allreduce_grads_in_fp32"):
+        return "fp32"
+    asked: str = v.get("megatron_fsdp_main_grads_dtype") or "auto"
+    return params if asked == "auto" or version == "core-0.16.1" else asked
+
+
+def _precision(v: Namespace, version: str) -> Precision:
     params = "bf16" if v["bf16"] else ("fp16" if v["fp16"] else "fp32")
     main_grads = v.get("main_grads_dtype") or "fp32"
     reduced = params == "bf16" and (v.get("grad_reduce_in_bf16") or main_grads == "bf16")
     if v.get("use_torch_fsdp2"):
         grads = params  # wrapped without a precision policy (`TorchFullyShardedDataParallel`)
-    elif v.get("use_megatron_fsdp") and v.get("megatron_fsdp_main_grads_dtype"):
-        asked = v["megatron_fsdp_main_grads_dtype"]  # fp32 by default; since 2026 that of the weights ("auto")
-        grads = params if asked == "auto" else asked
+    elif v.get("use_megatron_fsdp"):
+        grads = _fsdp_gradients(v, params, version)
     elif v.get("accumulate_allreduce_grads_in_fp32") or params == "fp32":
         grads = "fp32"
     elif reduced or params == "fp16":
