@@ -229,6 +229,38 @@ def _recipe_text(path: str) -> SourceText:
     return SourceText.from_path(path)
 
 
+def sources(
+    files: tuple[str, ...], values: dict[str, Any], failed: list[str]
+) -> Iterator[tuple[str, bool, SourceText, Settings]]:
+    """(path, whether a user named it, text, settings) of every file that a command is about; what settings exclude is
+    left out of folders and hooks. Files that cannot be read or whose settings have a mistake go to `failed`."""
+    overrides = {
+        "select": _names(values.get("select")),
+        "extend_select": _names(values.get("extend_select")),
+        "ignore": _names(values.get("ignore")),
+        "profile": values.get("profile"),
+    }
+    shown: set[str] = set()
+    hook = bool(values.get("hook"))
+    for path, alone in find_files(files or (() if hook else (".",))):
+        named = alone and not hook
+        try:
+            source = read_source(path, values.get("stdin_filename"))
+        except OSError as error:
+            say(f"primus-lint: {unreadable(path, error)}")
+            failed.append(path)
+            continue
+        settings = settings_for(source.path, values.get("config"), bool(values.get("isolated")), overrides)
+        if not settings_problems(settings, shown):
+            failed.append(path)
+        if named or not settings.excludes(source.path):
+            yield path, named, source, settings
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
 def read_source(path: str, stdin_filename: str | None) -> SourceText:
     """The text of a file or of standard input. Raises OSError."""
     from primus_lint.source.text import SourceText

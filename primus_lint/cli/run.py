@@ -112,45 +112,28 @@ def check_all(files: tuple[str, ...], options: Options, values: dict[str, Any]) 
     from primus_lint.pipeline import check_source
 
     checked: list[Checked] = []
-    could_not = False
-    overrides = {
-        "select": _names(values.get("select")),
-        "extend_select": _names(values.get("extend_select")),
-        "ignore": _names(values.get("ignore")),
-        "profile": values.get("profile"),
-    }
-    shown: set[str] = set()
-    for path, alone in common.find_files(files or (() if values.get("hook") else (".",))):
-        try:
-            source = common.read_source(path, values.get("stdin_filename"))
-        except OSError as error:
-            say(f"primus-lint: {common.unreadable(path, error)}")
-            could_not = True
-            continue
-        settings = common.settings_for(source.path, values.get("config"), bool(values.get("isolated")), overrides)
-        could_not |= not common.settings_problems(settings, shown)
-        if (not alone or values.get("hook")) and settings.excludes(source.path):
-            continue
+    failed: list[str] = []
+    for path, named, source, settings in common.sources(files, values, failed):
         try:
             item = check_source(source, options, settings)
         except Exception:  # a bug of ours: the other files are checked all the same
             common.internal_error(f"{path} was not checked")
-            could_not = True
+            failed.append(path)
             continue
         if not item.is_recipe and not item.unreadable:
-            if not alone or values.get("hook"):
+            if not named:
                 continue
             if not item.findings:  # else they say why it cannot be read
                 say(f"primus-lint: {path}: not a training recipe that primus-lint reads")
-            could_not = True
+            failed.append(path)
         checked.append(item)
     if len(checked) > 1:
         from primus_lint.rules.siblings import drift
 
         drift(checked)
-    if not any(overrides.values()):
+    if not any(values.get(name) for name in ("select", "extend_select", "ignore", "profile")):
         say_unused_ignores(checked, [path for path in files or (".",) if os.path.isdir(path)])
-    return checked, could_not
+    return checked, bool(failed)
 
 
 def say_unused_ignores(checked: list[Checked], folders: list[str]) -> None:
@@ -160,10 +143,6 @@ def say_unused_ignores(checked: list[Checked], folders: list[str]) -> None:
 
         for problem in unused_ignores(checked, folders):
             say(common.settings_line(problem))
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def write_reports(report: Report, values: dict[str, Any]) -> None:

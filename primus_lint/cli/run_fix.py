@@ -29,23 +29,19 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
         common.refuse_what_if(values, "--diff")
     checked: list[Checked] = []
     results: list[FixResult] = []
-    could_not = changed = False
-    overrides: dict[str, Any] = {}
-    shown: set[str] = set()
-    for path, alone in common.find_files(files or (() if values.get("hook") else (".",))):
+    failed: list[str] = []
+    changed = False
+    for path, named, source, settings in common.sources(files, values, failed):
         try:
-            source = common.read_source(path, values.get("stdin_filename"))
-        except OSError as error:
-            say(f"primus-lint: {common.unreadable(path, error)}")
-            could_not = True
+            result = fix_source(source, options, settings, how)
+        except Exception:  # a bug of ours: the other files are repaired all the same
+            common.internal_error(f"{path} was not repaired")
+            failed.append(path)
             continue
-        settings = common.settings_for(source.path, values.get("config"), bool(values.get("isolated")), overrides)
-        could_not |= not common.settings_problems(settings, shown)
-        result = fix_source(source, options, settings, how)
         if not result.before.is_recipe:
-            if alone and not values.get("hook"):
+            if named:
                 say(f"primus-lint: {path}: not a training recipe that primus-lint reads")
-                could_not = True
+                failed.append(path)
             continue
         checked.append(result.after)
         results.append(result)
@@ -61,12 +57,12 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
                     common.replace_file(path, result.source.data, source.data)
                 except OSError as error:
                     say(f"primus-lint: {path}: {error.strerror or error}")
-                    could_not = True
+                    failed.append(path)
                     continue
         report(result, only_diff)
     if values.get("formats"):
         write_fix_reports(results, values)
-    status = common.exit_code(checked, could_not, fail_on(checked, values))
+    status = common.exit_code(checked, bool(failed), fail_on(checked, values))
     return 1 if only_diff and changed and status == 0 else status
 
 

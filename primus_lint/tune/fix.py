@@ -15,6 +15,8 @@ from primus_lint.tune.keys import FSDP2, MEGATRON_FSDP, PIPELINE_KEYS
 from primus_lint.tune.propose import Proposal, Rules, propose, same_score
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from primus_lint.pipeline import Checked, Options
     from primus_lint.rules.finding import Finding, Fix
     from primus_lint.settings import Settings
@@ -135,7 +137,7 @@ def _apply(
     old = _errors(result.after)
     new = _errors(checked)
     gone = _count(checked, finding.code) < _count(result.after, finding.code)
-    more = next((each for each in checked.findings if new.get(each.code, 0) > old.get(each.code, 0)), None)
+    more = next((each for code, each in new.items() if len(each) > len(old.get(code, ()))), [None])[0]
     why = None
     if more is not None:
         why = f"it would give error[{more.name}] {more.message}"
@@ -164,12 +166,22 @@ def _outside(result: FixResult, finding: Finding, fix: Fix) -> str:
     return ""
 
 
-def _errors(checked: Checked) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for finding in checked.findings:
+def _errors(checked: Checked) -> dict[str, list[Finding]]:
+    """Errors by their rule, also of rules that are not selected: a repair does not make another mistake."""
+    by_code: dict[str, list[Finding]] = {}
+    for findings in (checked.findings, *(subject.conditions for subject in checked.subjects)):
+        for code, same in _by_code(findings).items():
+            if len(same) > len(by_code.get(code, ())):
+                by_code[code] = same
+    return by_code
+
+
+def _by_code(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
+    by_code: dict[str, list[Finding]] = {}
+    for finding in findings:
         if finding.severity == "error" and finding.suppressed is None:
-            counts[finding.code] = counts.get(finding.code, 0) + 1
-    return counts
+            by_code.setdefault(finding.code, []).append(finding)
+    return by_code
 
 
 def _as_roomy(before: Checked, after: Checked, how: Rules, severity: str) -> bool:

@@ -214,3 +214,22 @@ def test_what_the_environment_sets_is_not_worked_around(repo: Path, lint: Any) -
     assert result.exit_code == 1
     assert "comes from PRIMUS_TP=6, not from the file" in result.stderr
     assert file.read_text() == before  # sequence parallelism is not what is wrong with six
+
+
+def test_what_the_settings_exclude_is_not_written_in_a_run_over_a_folder(repo: Path, lint: Any) -> None:
+    settings = repo / "primus-lint.toml"
+    settings.write_text('exclude = ["illegal-*.yaml"]\n' + settings.read_text())
+    before = (repo / ILLEGAL).read_bytes()
+    assert "--- a/" in lint("--fix", "--no-tune", "configs").stdout
+    assert (repo / ILLEGAL).read_bytes() == before
+    lint("--fix", "--no-tune", ILLEGAL)  # named alone
+    assert (repo / ILLEGAL).read_bytes() != before
+
+
+def test_only_selected_rules_are_repaired_and_no_other_mistake_is_made(repo: Path, lint: Any) -> None:
+    path = repo / CLEAN
+    path.write_text(path.read_text() + "      recompute_granularty: full\n")
+    assert lint("--fix", "--no-tune", "--ignore", "unknown-key", CLEAN).stdout == ""
+    result = lint("--fix", "--no-tune", "--select", "unknown-key", CLEAN)
+    assert result.stdout == ""
+    assert "it would give error[full-recompute-needs-method]" in result.stderr  # a rule that is not selected

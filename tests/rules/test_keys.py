@@ -28,6 +28,13 @@ def test_an_unknown_key_points_at_its_name_and_offers_the_right_one(tmp_path: Pa
     assert finding.fixes[0].changes[0] == ("rename", "gloabl_batch_size", "global_batch_size")
 
 
+def test_a_flag_as_a_key_is_not_renamed_to_a_key_that_is_there(tmp_path: Path) -> None:
+    (alone,) = findings("global-batch-size: 64", tmp_path, "K101")
+    assert [fix.title for fix in alone.fixes] == ["rename it to global_batch_size"]
+    (beside,) = findings("global_batch_size: 128\nglobal-batch-size: 64", tmp_path, "K101")
+    assert beside.fixes == () and "global_batch_size is set as well" in beside.message
+
+
 def test_an_unknown_key_without_a_near_one_is_a_warning(tmp_path: Path) -> None:
     (finding,) = findings("my_own_switch: true", tmp_path, "K101")
     assert (finding.severity, finding.fixes) == ("warning", ())
@@ -189,10 +196,14 @@ def test_choices_of_maxtext(tmp_path: Path, line: str, wrong: bool) -> None:
             " parallelism: {data_parallel_shard_degree: 1, tensor_parallel_degree: 8}}",
             "warning",
         ),
+        (
+            "{training: {mixed_precision_param: bf16}, parallelism: {context_parallel_degree: 0}}",
+            "warning",
+        ),  # not known
     ],
 )
 def test_choices_of_torchtitan_that_stop_a_run_of_primus(tmp_path: Path, lines: str, severity: str) -> None:
-    (finding,) = findings(lines, tmp_path, "K144", framework="torchtitan", preset="llama3.1_8B.yaml")
+    (finding,) = findings(lines, tmp_path, "K144", framework="torchtitan", preset="llama3.1_8B.yaml", world_size=8)
     assert finding.severity == severity
 
 

@@ -142,18 +142,28 @@ NULLS = {
 }  # fmt: skip
 
 
+def _reached(stop: Stop, names: Names) -> bool:
+    """Whether a run gets to the stop; not known to where other values of the recipe cannot be calculated with."""
+    from primus_lint.lower.megatron.namespace import WRONG_KIND
+
+    try:
+        return stop.reached(names)
+    except WRONG_KIND:
+        return False
+
+
 def effect(key: str, names: Names) -> tuple[str | None, str]:
     """The stage at which a wrong value stops the run (None: it is not known to), and what it does, in words."""
     stop = STOPS.get(key)
     if stop is not None:
-        return (stop.stage, stop.words) if stop.reached(names) else (None, "this recipe does not get to it")
+        return (stop.stage, stop.words) if _reached(stop, names) else (None, "this recipe does not get to it")
     return None, SILENT.get(key, UNKNOWN)
 
 
 def titan_effect(key: str, value: Any, names: Names) -> tuple[str | None, str]:
     """As `effect`, of a field of TorchTitan: half of its choices are those of its command line alone."""
     stop = TITAN_STOPS.get(key)
-    if stop is None or value in DTYPES or not stop.reached(names):
+    if stop is None or value in DTYPES or not _reached(stop, names):
         return None, UNKNOWN
     return stop.stage, stop.words
 
@@ -161,7 +171,7 @@ def titan_effect(key: str, value: Any, names: Names) -> tuple[str | None, str]:
 def null_effect(key: str, names: Names) -> tuple[str, str] | None:
     """The stage at which a null stops the run, and what it does, in words; None where it is not known to stop it."""
     stop = NULLS.get(key)
-    return (stop.stage, stop.words) if stop is not None and stop.reached(names) else None
+    return (stop.stage, stop.words) if stop is not None and _reached(stop, names) else None
 
 
 def meant(text: Any, legal: list[Any]) -> Any:

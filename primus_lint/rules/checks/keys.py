@@ -62,7 +62,7 @@ def _unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         if name == "primus-megatron" and key not in removed_of(subject):
             found = _flag(key, subject)
             if found is not None:
-                yield _say_flag(rule, subject, key, *found)
+                yield _say_flag(rule, subject, key, *found, taken=found[0] in given)
                 continue
         if key in known or _inside(key, known):
             continue
@@ -131,11 +131,13 @@ def _flag(key: str, subject: Subject) -> tuple[str, bool] | None:
     return None if flag is None or flag.key == key else (flag.key, flag.off)
 
 
-def _say_flag(rule: dict[str, Any], subject: Subject, key: str, argument: str, off: bool) -> Finding:
+def _say_flag(rule: dict[str, Any], subject: Subject, key: str, argument: str, off: bool, taken: bool) -> Finding:
     """A command-line flag written as a key: Primus knows arguments by their own names."""
     right = f"{argument}: false" if off else argument
     message = f"{key} is a command-line flag of Megatron, not a key: write {right}; as it stands nothing reads it"
-    fixes = () if off else (Fix(f"rename it to {argument}", "safe", (Change("rename", key, argument),)),)
+    if taken:
+        message += f"; {argument} is set as well: delete this one, or that one and rename this"
+    fixes = () if off or taken else (Fix(f"rename it to {argument}", "safe", (Change("rename", key, argument),)),)
     return say(rule, subject, message, (key,), fixes=fixes, at_key=True)
 
 
