@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.validation.goldens import repeated, score
+from tests.validation.ground_truth_memory import summary
 from tools.accuracy_memory import memory_section
 
 
@@ -16,6 +17,13 @@ def row(run: str, steady_error: float, peak_error: float, inside: bool, cause: s
     }  # fmt: skip
 
 
+def value(error: float) -> dict[str, Any]:
+    return {
+        "kind": "reserved", "measured": 10.0, "floor": 9.0 - 50 * error, "error": error, "in_band": error > 0,
+        "other_engine": True, "published_error": 0.005,
+    }  # fmt: skip
+
+
 def test_shares_and_causes() -> None:
     rows = [row("dev_dgx_h100", 0.0, 0.01, True), row("dev_dgx_h100_2nd", -0.2, -0.5, False, "a named cause")]
     figures = {**score(rows, 4), "rows": rows, "skipped": [{}, {}], "repeated": repeated(rows)}
@@ -24,8 +32,8 @@ def test_shares_and_causes() -> None:
         "activations": {"cases": 2, "bytes_compared": 500, "bytes_different": 7},
     }  # fmt: skip
     published = {
-        "memory_n": 2, "memory_mape_exact_kinds": 0.03, "oom_confusion": {"ran, fits": 5},
-        "rows": [{"source": "S", "memory": {"kind": "reserved", "error": error}} for error in (0.02, -0.04)] + [{}],
+        "oom_confusion": {"ran, fits": 5},
+        "memory": summary([{"source": "S", "memory": [value(error)]} for error in (0.02, -0.04)] + [{}]),
     }  # fmt: skip
     text = memory_section(figures, oracle, published)
     assert "2 of 4 runs" in text
@@ -34,5 +42,6 @@ def test_shares_and_causes() -> None:
     assert "| a named cause | 1 | -20.0% | -50.0% |" in text
     assert "agree within 0.1 % in 100% of 1 pairs" in text
     assert "500 bytes, 7 different" in text
-    assert "| S | reserved | 2 | 3.0% | -1.0% | -4.0% |" in text
+    assert "| S, another engine | reserved | 2 | 3.0% | 3.0% | -1.0% | -4.0% | 50% | 0.5% |" in text
+    assert "exceed the measured value in 1 runs" in text
     assert "ran, fits: 5" in text

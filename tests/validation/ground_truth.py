@@ -22,20 +22,20 @@ from typing import TYPE_CHECKING, Any
 from primus_lint.hardware import accelerator, node_type
 from primus_lint.ir.record import replace
 from primus_lint.ir.run import Target
+from primus_lint.ledger import ledger
 from primus_lint.lower.megatron import lower
 from primus_lint.projection import project, why_not
 from primus_lint.readers.batch import RequestError, read_batch
 
 from .ground_truth_blog import assumed
-from .ground_truth_facts import NETWORKS, OTHER_MEMORY, RECOMPUTE
+from .ground_truth_facts import NETWORKS, RECOMPUTE
 from .ground_truth_figures import show, summary
+from .ground_truth_memory import NO_ACCOUNT, OTHER_ENGINES, memory
 from .ground_truth_rows import Row, build, start
 from .in_situ_ratios import without_source
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-EXACT_KINDS = ("allocated", "reserved")
 
 
 def run(paths: list[Path]) -> dict[str, Any]:
@@ -91,7 +91,9 @@ def prepare(row: Row) -> dict[str, Any]:
     reason = why_not(recipe_run)
     if reason is not None:
         return {**result, "abstained": reason}
-    memory(row, recipe_run, found, result)
+    account = ledger(recipe_run, found)
+    result["memory"] = memory(row, account)
+    result["oom"] = verdict(row, account, found)
     if row.speed_reason is not None:
         return {**result, "abstained": row.speed_reason}
     result["complete"] = row.complete
@@ -139,34 +141,16 @@ def _node(row: Row, found: Any) -> Any:
     return changed
 
 
-def memory(row: Row, recipe_run: Any, found: Any, result: dict[str, Any]) -> None:
-    """The ledger's peak against the measured one (like with like), and its verdict against fits and OOM labels."""
-    from primus_lint.ledger import ledger
-
-    if any(name.startswith("recompute") for name in row.missing):
-        return
-    if any(name in row.raw["framework"] for name in OTHER_MEMORY):
-        return
-    account = ledger(recipe_run, found)
-    if not account:
-        return
+def verdict(row: Row, account: Any, found: Any) -> str | None:
+    """What a run did, "ran" or "oom", and what the account says; None where either is not known."""
     raw = row.raw
-    kind = next((name for name in EXACT_KINDS if raw["mem_kind"].startswith(name)), None)
-    if kind is not None and raw["measured_mem_gib"]:
-        name = f"peak_{kind}_bytes"
-        projected = max(int(getattr(rank, name)) for rank in account.ranks) / 2**30
-        measured = float(raw["measured_mem_gib"])
-        result["memory"] = {
-            "kind": kind,
-            "measured": measured,
-            "projected": projected,
-            "error": projected / measured - 1,
-        }
-    if raw["oom"] in ("yes", "no"):
-        fits = account.fits(found.visible_hbm_bytes)
-        result["oom"] = (
-            f"{'oom' if raw['oom'] == 'yes' else 'ran'}, {({True: 'fits', False: 'oom', None: 'unsure'})[fits]}"
-        )
+    unknown = raw["oom"] not in ("yes", "no") or not account
+    if unknown or any(name.startswith("recompute") for name in row.missing):
+        return None
+    if any(name in raw["framework"] for name in (*OTHER_ENGINES, *NO_ACCOUNT)):
+        return None
+    said = {True: "fits", False: "oom", None: "unsure"}[account.fits(found.visible_hbm_bytes)]
+    return f"{'oom' if raw['oom'] == 'yes' else 'ran'}, {said}"
 
 
 def calibrated(rows: list[dict[str, Any]]) -> None:

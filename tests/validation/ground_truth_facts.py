@@ -176,8 +176,6 @@ DEPTHS = {
     "Llama-3.1-70B": 80,
 }
 RECOMPUTE["full(activation checkpointing)"] = RECOMPUTE["full"]
-# Frameworks with states of their own (fp16 gradients, XLA, FSDP1): the ledger is Megatron's, so their memory is not scored
-OTHER_MEMORY = ("DeepSpeed", "nanotron", "MaxText", "FSDP", "InternEvo", "torchtune", "torchtitan", "XTuner")
 SKIPPED = (
     ("LoRA", "LoRA fine-tuning"), ("mamba", "hybrid model"), ("zebra", "hybrid model"), ("hylo", "hybrid model"),
 )  # fmt: skip

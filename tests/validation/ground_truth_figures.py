@@ -5,6 +5,9 @@ from __future__ import annotations
 from statistics import mean, median
 from typing import Any
 
+from .ground_truth_memory import show as show_memory
+from .ground_truth_memory import summary as memory_summary
+
 
 def kendall_tau(pairs: list[tuple[float, float]]) -> float | None:
     """Tau-b of (measured, projected); None when either side is constant."""
@@ -95,10 +98,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     all_taus = [tau for _, tau in taus(speed).values()]
     overall = _errors(complete)
     newest = [row["newest_error"] for row in complete]
-    exact = [row["memory"]["error"] for row in rows if "memory" in row]
     confusion: dict[str, int] = {}
     for row in rows:
-        if "oom" in row:
+        if row.get("oom"):
             confusion[row["oom"]] = confusion.get(row["oom"], 0) + 1
     abstained: dict[str, int] = {}
     for row in rows:
@@ -114,8 +116,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "speed_incomplete": _errors([row for row in speed if not row["complete"]]),
         "tau_median": median(all_taus) if all_taus else None,
         "tau_groups": len(all_taus),
-        "memory_mape_exact_kinds": mean(abs(error) for error in exact) if exact else None,
-        "memory_n": len(exact),
+        "memory": memory_summary(rows),
         "oom_confusion": confusion,
         "abstained": abstained,
         "by_source": by_source,
@@ -156,9 +157,8 @@ def show(figures: dict[str, Any]) -> None:
                 f"calibrated on one run ({name} models): n {after['n']}, MAPE {after['before']:.1%} -> {after['mape']:.1%}, "
                 f"in band {after['before_in_band']:.0%} -> {after['in_band']:.0%}"
             )
-    print(
-        f"memory: n {figures['memory_n']}, MAPE {figures['memory_mape_exact_kinds']}; verdicts {figures['oom_confusion']}"
-    )
+    show_memory(figures["memory"])
+    print(f"verdicts {figures['oom_confusion']}")
     for one in figures["assumed"]:
         print(
             f"assumed {one['id']} {one['model']} {one['precision']} {one['gpus']} GPUs: measured {one['measured']:,.0f}, "

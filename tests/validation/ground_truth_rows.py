@@ -148,6 +148,9 @@ def _model(raw: dict[str, str], args: dict[str, Any]) -> str | None:
         found = re.search(pattern, text) or (re.search(pattern, name) if key != "vocab_size" else None)
         if found:
             args[key] = int(found.group(1))
+    thousands = re.search(r"\bvocab(\d+)k\b", text)
+    if thousands and raw["source"].startswith("VocabularyParallelism"):  # 32k is 32,768 there; BLOOM's 250k is 250,680
+        args["vocab_size"] = int(thousands.group(1)) * 1024
     if isinstance(known, dict):
         args.update({key: value for key, value in known.items() if key not in args or key == "vocab_size"})
         if "heads=h/128" in raw["other"]:
