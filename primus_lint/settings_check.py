@@ -180,6 +180,14 @@ class _Check:
                 self.wrong(pattern, " or ".join(SEVERITIES), level)
         self.settings.severity = tuple(found)
 
+    def device(self, name: str) -> None:
+        from primus_lint.hardware import accelerator, suggest
+
+        if accelerator(name) is None:
+            near = suggest(name)
+            hint = f"; near: {', '.join(near)}" if near else "; `primus-lint hardware` lists them"
+            self.problem(name, "settings-target", f"no device is called {name}{hint}", fatal=True)
+
     def targets(self, value: Any) -> None:
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             self.wrong("targets", "an array of tables: [[tool.primus-lint.targets]]", value)
@@ -198,6 +206,7 @@ class _Check:
                 elif not isinstance(given, str):
                     self.wrong(key, "a string", given)
                 elif key == "gpu":
+                    self.device(given)
                     target["gpu"] = given
             pattern = item.get("files")
             if pattern is None:

@@ -145,6 +145,7 @@ def test_a_folder_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "settings-target", (5, 1), "16",
         ),
         ('[[targets]]\nfiles = "*"\nnodes = 2\nworld-size = 16\n', "settings-target", (4, 1), "one of them"),
+        ('[[targets]]\nfiles = "*"\ngpu = "mi300z"\n', "settings-target", (3, 8), "near: mi300x"),
         ('[tool.primus-lint]\nprofile = "all"\n', "settings-unknown-key", (1, 2), "without [tool.primus-lint]"),
         ("a = [\n", "settings-syntax", (2, 1), "TOML"),
         ("x = 1\nx = 2\n", "settings-syntax", None, "TOML"),

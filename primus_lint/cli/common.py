@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from primus_lint.readers import SHELL_SUFFIXES, YAML_SUFFIXES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from primus_lint.settings import Settings
     from primus_lint.source.text import SourceText
 
-SUFFIXES = (".yaml", ".yml", ".sh")
+SUFFIXES = (*YAML_SUFFIXES, *SHELL_SUFFIXES)
 SKIPPED_FOLDERS = {
     ".git",
     ".hg",
@@ -175,11 +177,10 @@ def _no_file(path: str) -> str:
 
 def replace_file(path: str, data: bytes, expected: bytes) -> None:
     """Put a new text in the place of a file's; what its other hard links keep is said. Raises OSError."""
-    from primus_lint.source.edits import write_atomic
+    from primus_lint.source.files import kept_by_links, write_atomic
 
     if others := write_atomic(path, data, expected=expected):
-        links = "another hard link keeps" if others == 1 else f"{others} other hard links keep"
-        say(f"primus-lint: warning: {path}: {links} the former text")
+        say(f"primus-lint: warning: {path}: {kept_by_links(others)}")
 
 
 def file_source(path: str) -> SourceText:
@@ -194,6 +195,8 @@ def unreadable(path: str, error: OSError) -> str:
     """Why a file cannot be read, with the name of a file that may have been meant."""
     from difflib import get_close_matches
 
+    if error.errno == errno.ENOENT and os.path.islink(path):
+        return f"{path}: {_no_file(path)}"
     folder, name = os.path.split(path)
     try:
         near = get_close_matches(name, os.listdir(folder or "."), 1, 0.75) if error.errno == errno.ENOENT else []
@@ -201,6 +204,22 @@ def unreadable(path: str, error: OSError) -> str:
         near = []
     meant = f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
     return f"{path}: {error.strerror or error}{meant}"
+
+
+def no_recipe(source: SourceText) -> str:
+    """What to say of a file that a user named and that is no recipe."""
+    hidden = hidden_recipe(source)
+    return "not a training recipe that primus-lint reads" + (f"; {hidden}" if hidden else "")
+
+
+def hidden_recipe(source: SourceText) -> str:
+    """What to say of a script that writes a Primus experiment itself; "" for any other file."""
+    import re
+
+    if not source.path.endswith(SHELL_SUFFIXES) or "<<" not in source.text:
+        return ""
+    inside = re.search(r"<<[^\n]+\n(?:.*\n)*?[ \t]*modules:[ \t]*\n(?:.*\n)*?[ \t]+framework:", source.text)
+    return "the Primus experiment in its here-document is not read: put it into a file of its own" if inside else ""
 
 
 def check_file(path: str, values: dict[str, Any]) -> Checked:

@@ -122,9 +122,11 @@ def check_all(files: tuple[str, ...], options: Options, values: dict[str, Any]) 
             continue
         if not item.is_recipe and not item.unreadable:
             if not named:
+                if hidden := common.hidden_recipe(source):
+                    say(f"primus-lint: warning: {path}: {hidden}")
                 continue
             if not item.findings:  # else they say why it cannot be read
-                say(f"primus-lint: {path}: not a training recipe that primus-lint reads")
+                say(f"primus-lint: {path}: {common.no_recipe(source)}")
             failed.append(path)
         checked.append(item)
     if len(checked) > 1:

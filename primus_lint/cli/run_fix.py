@@ -40,7 +40,9 @@ def run_fix(files: tuple[str, ...], values: dict[str, Any]) -> int:
             continue
         if not result.before.is_recipe:
             if named:
-                say(f"primus-lint: {path}: not a training recipe that primus-lint reads")
+                common.say_findings(result.before)  # why it cannot be read
+                if not result.before.findings:
+                    say(f"primus-lint: {path}: {common.no_recipe(source)}")
                 failed.append(path)
             continue
         checked.append(result.after)

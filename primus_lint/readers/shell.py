@@ -33,7 +33,8 @@ MARKS = frozenset(
 )
 MAX_CHARS = 1 << 20
 _RUNS_ANOTHER = re.compile(  # which may train
-    r"""(?:^|[\s;&|("'])(?:(?:source|\.|bash|sh|exec|sbatch)\s+\S+|\.{0,2}/\S+)\.(?:sh|sbatch|slurm)\b""", re.MULTILINE
+    r"""(?:^|[\s;&|("'])(?:source\s+\S|(?:(?:\.|bash|sh|exec|sbatch)\s+\S+|\.{0,2}/\S+)\.(?:sh|sbatch|slurm)\b)|^\s*\.\s+\S""",
+    re.MULTILINE,
 )
 # Programs that serve, evaluate or convert a model take Megatron's flags, too: a training command says how it trains.
 _NO_TRAINING = re.compile(r"(^|/)(tools|tasks|inference)/|generat|server|infer|evaluat|convert|export|quantize")

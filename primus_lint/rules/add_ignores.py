@@ -17,17 +17,20 @@ if TYPE_CHECKING:
     from primus_lint.rules.finding import Finding
     from primus_lint.source.spans import SpanDoc
 
+ABOUT = "U"  # rules about comments for primus-lint: no comment suppresses them
 WRITTEN = "suppressed by --add-ignores"
 
 
 def add_ignores(report: Report, reason: str) -> list[str]:
     """Write the comments, mark their findings as suppressed, and say what was done, a line a file."""
-    from primus_lint.source.files import write_atomic
+    from primus_lint.source.files import kept_by_links, write_atomic
 
     reason = " ".join(reason.split())
     said = []
     for checked in report.checked:
-        findings = [f for f in checked.findings if f.suppressed is None and acceptable(f, checked)]
+        findings = [
+            f for f in checked.findings if f.suppressed is None and acceptable(f, checked) and f.code[0] != ABOUT
+        ]
         if not findings:
             continue
         if not os.path.isfile(checked.path) or checked.document.doc is None:
@@ -39,8 +42,8 @@ def add_ignores(report: Report, reason: str) -> list[str]:
             continue
         assert checked.document.source is not None
         try:
-            if write_atomic(checked.path, data, expected=checked.document.source.data):
-                said.append(f"{checked.path}: its other hard links keep the former text")
+            if others := write_atomic(checked.path, data, expected=checked.document.source.data):
+                said.append(f"{checked.path}: {kept_by_links(others)}")
         except OSError as error:
             said.append(f"{checked.path}: {error.strerror or error}")
             continue

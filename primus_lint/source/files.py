@@ -46,3 +46,8 @@ def write_atomic(path: str, data: bytes, expected: bytes | None = None) -> int:
         os.unlink(beside)
         raise
     return others
+
+
+def kept_by_links(others: int) -> str:
+    """What to say where other hard links keep the old content."""
+    return f"{'another hard link keeps' if others == 1 else f'{others} other hard links keep'} the former text"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from primus_lint.source.pyyaml import YAMLError
 from primus_lint.source.text import Problem, Span
 
@@ -48,6 +50,9 @@ def syntax_problem(error: Exception, text: str, *, in_bytes: bool) -> Problem:
         at = len(text.encode("utf-8", "replace")[:position].decode("utf-8", "ignore")) if in_bytes else position
         reason = str(getattr(error, "reason", error))
         return Problem("yaml-syntax", f"{reason} (U+{ord(text[at]):04X})" if at < len(text) else reason, _one(at, text))
+    conflict = re.search(r"^(<{7}|>{7})( .*)?$", text, re.M)
+    if conflict is not None:
+        return Problem("yaml-syntax", "a merge conflict that git marked is not settled", Span(*conflict.span()))
     at = mark.index
     what = getattr(error, "problem", None) or str(error)
     context = getattr(error, "context", None)

@@ -317,6 +317,31 @@ def test_launch_scripts_below_a_folder_are_read(repo: Path, lint: Any) -> None:
     assert "layers-divide-pipeline" in [finding["name"] for finding in errors(data)]
 
 
+def test_scripts_of_batch_systems_and_flags_in_any_sourced_file_are_read(repo: Path, lint: Any) -> None:
+    """bash reads what a script sources whatever its name; folders hold scripts of the suffixes that readers know."""
+    (repo / "jobs").mkdir()
+    (repo / "jobs" / "common.env").write_text(
+        'ARGS="--num-layers 30 --hidden-size 1024 --num-attention-heads 16 --micro-batch-size 1 --global-batch-size 8'
+        ' --seq-length 1024 --max-position-embeddings 1024"\n'
+    )
+    command = "torchrun --nproc_per_node 8 pretrain_gpt.py $ARGS --pipeline-model-parallel-size 4\n"
+    (repo / "jobs" / "train.sbatch").write_text("#!/bin/bash\nsource ./common.env\n" + command)
+    (repo / "jobs" / "train.slurm").write_text("#!/bin/bash\n. ./common.env\n" + command)
+    data = report(lint("--output-format", "json", "jobs"))
+    assert [file["path"] for file in data["files"]] == ["jobs/train.sbatch", "jobs/train.slurm"]
+    assert [finding["name"] for finding in errors(data)].count("layers-divide-pipeline") == 2
+
+
+def test_an_experiment_inside_a_script_is_said_not_to_be_read(repo: Path, lint: Any) -> None:
+    text = (repo / ILLEGAL).read_text()
+    (repo / "job.sh").write_text(f"#!/bin/bash\ncat > /tmp/x.yaml <<EOF\n{text}EOF\nbash run.sh --config /tmp/x.yaml\n")
+    (repo / "other.sh").write_text("cat > x <<EOF\nmodules:\n  - a\nEOF\n")
+    words = "the Primus experiment in its here-document is not read"
+    folder = lint(".")
+    assert f"warning: job.sh: {words}" in folder.stderr and "other.sh" not in folder.stderr
+    assert words in lint("job.sh").stderr
+
+
 def test_an_empty_file_is_one_error(repo: Path, lint: Any) -> None:
     (repo / "empty.yaml").write_text("")
     data = report(lint("--output-format", "json", "empty.yaml"))
@@ -351,6 +376,7 @@ def test_what_is_no_file_is_skipped_in_a_folder_and_refused_by_name(repo: Path, 
         for name in ("gone", "pipe"):
             result = lint(*command, f"configs/{name}.yaml")
             assert result.exit_code == 2 and f"configs/{name}.yaml" in result.stderr, command
+            assert "did you mean" not in result.stderr
 
 
 def test_a_folder_that_cannot_be_listed_is_not_clean(repo: Path, lint: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,17 @@ def test_add_ignores_leaves_block_scalars_alone(repo: Path, lint: Any) -> None:
     assert yaml.safe_load((repo / "block.yaml").read_text()) == before
 
 
+def test_add_ignores_does_not_suppress_what_is_wrong_with_a_suppression(repo: Path, lint: Any, report: Any) -> None:
+    stale = "      # primus-lint: ignore[tp-divides-heads] stale\n      hidden_dropout: 0.1  # primus-lint: ignore[B999] no\n"
+    text = (repo / CLEAN).read_text() + stale
+    (repo / CLEAN).write_text(text)
+    found = open_names(report(CLEAN))
+    assert {"unused-suppression", "unknown-rule-in-suppression"} <= set(found)
+    lint("--add-ignores", "odd", CLEAN)
+    assert (repo / CLEAN).read_text() == text
+    assert open_names(report(CLEAN)) == found
+
+
 def settings(repo: Path, text: str) -> None:
     (repo / "primus-lint.toml").write_text(text + "\n" + (repo / "primus-lint.toml").read_text())
     forget_settings()

@@ -15,6 +15,7 @@ REFUSED = [  # text, code, line, column
     ("a: @x\n", "yaml-syntax", 1, 4),
     ("a: 1\nb\n", "yaml-syntax", 2, 1),  # where the colon is missing, not where PyYAML notices
     ("a: 1\nb:\u00a02 # x\nc: 3\n", "yaml-syntax", 2, 1),
+    ("a:\n  b: 1\n<<<<<<< HEAD\n  c: 1\n=======\n  c: 2\n>>>>>>> other\n", "yaml-syntax", 3, 1),
     ("a: b: c\n", "yaml-syntax", 1, 5),
     ("é: \x01\n", "yaml-syntax", 1, 4),
     ("a: \x00\n", "yaml-syntax", 1, 4),
@@ -51,6 +52,12 @@ REFUSED = [  # text, code, line, column
     ("a: {<<: 1}\n", "merge-key-invalid", 1, 9),
     ("a: {<<: [{b: 1}, 2]}\n", "merge-key-invalid", 1, 18),
 ]
+
+
+def test_a_conflict_that_git_marked_is_called_one() -> None:
+    for text in ("a: 1\n<<<<<<< HEAD\nb: 1\n=======\nb: 2\n>>>>>>> x\n", "a: 1\r\n>>>>>>> x\r\nb: 2\r\n"):
+        (problem,) = SpanDoc.parse_text(text).problems
+        assert "merge conflict" in problem.message
 
 
 @pytest.mark.parametrize(("text", "code", "line", "column"), REFUSED)
