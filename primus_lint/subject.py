@@ -195,7 +195,7 @@ class Subject:
 
     def _uncomputable(self) -> str:
         """Why neither memory nor time of a known framework can be computed."""
-        if self._broken:
+        if self._broken and not self.document.unresolved:  # without its presets a recipe breaks rules that it keeps
             named = [self.shown_as.get(name, name) for name in self._broken]
             return f"the recipe is illegal: {', '.join(dict.fromkeys(named))}"
         return f"the recipe is incomplete: {self.incomplete}"

@@ -79,7 +79,7 @@ def file_data(checked: Checked, root: str) -> dict[str, Any]:
         "path": relative(checked.path, root),
         "format": checked.document.format if checked.is_recipe else None,
         "framework": subject.section.framework if subject else None,
-        "framework_version": subject.version if subject else None,
+        "framework_version": known_version(subject) if subject else None,
         "target": None,
         "legal_world_sizes": None,
         "memory": None,
@@ -135,6 +135,14 @@ def host_data(subject: Subject) -> dict[str, Any] | None:
         "saving_bytes": found.used.saving_bytes,
         "items": found.used.items,
     }
+
+
+def known_version(subject: Subject) -> str | None:
+    """The version of the framework whose conditions or keys are known; None of one that is not known."""
+    from primus_lint.readers.tables import DEFAULT_VERSIONS
+
+    framework = subject.section.framework
+    return subject.version if framework in ("megatron", "torchtitan") else DEFAULT_VERSIONS.get(framework)
 
 
 def abstained_data(subject: Subject, only: str | None = None) -> dict[str, list[str] | None]:

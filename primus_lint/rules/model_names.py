@@ -14,7 +14,7 @@ FAMILIES = (
 )  # fmt: skip
 _FAMILY = re.compile(rf"(?<![a-z])({'|'.join(FAMILIES)})(?=$|[^a-z]|oss|e(?![a-z]))")
 # "70b", "8x7b", "a3b" (active), "17b128e" and "17bx128e" (active, experts); "0.6b"; not the 2.5 of "qwen2.5_7b"
-_SIZE = re.compile(r"(?<![a-z0-9.])(a?)(?:(\d+)x)?(\d+(?:\.\d+)?)([bmt])(?:[-_]?x?(\d+)e)?(?![a-z0-9])")
+_SIZE = re.compile(r"(?<![a-z0-9.])(a?)(?:(\d+)x)?((?!0\d)\d+(?:\.\d+)?)([bmt])(?:[-_]?x?(\d+)e)?(?![a-z0-9])")
 _FORMAT = re.compile(r"(?<![a-z0-9])(bf16|fp16|fp8|mxfp8|mxfp4|nvfp4|fp4)(?![a-z0-9])")
 _CUT = re.compile(
     r"(?<![a-z0-9])\d+[-_]?(?:l|layers?)(?![a-z0-9])|(?<![a-z])(?:proxy|tiny|mini|toy|debug|smoke)(?![a-z])"

@@ -148,3 +148,36 @@ def test_the_corpus_follows_the_schema(corpus_words: list[str], report: Any, tar
             assert (file["abstained"][part] is None) == (file[part] is not None or file["format"] is None), file["path"]
         if file["time"] is not None:
             assert sum(file["time"]["breakdown_s"].values()) == pytest.approx(file["time"]["iteration_s"])
+
+
+@pytest.mark.parametrize(
+    ("framework", "module", "model", "version"),
+    [
+        ("megatron", "pre_trainer", "llama3.1_8B", "d3528a21"),
+        ("torchtitan", "pre_trainer", "llama3.1_8B", "v0.2.2"),
+        (
+            "maxtext",
+            "pre_trainer",
+            "llama3_8B",
+            "e591f30c",
+        ),  # the commits whose keys are tabled (shared/catalogue/keys)
+        ("megatron_bridge", "sft_trainer", "qwen3_8b", "9577b128"),
+        ("hummingbirdxt", "post_trainer", "x", None),
+    ],
+)
+def test_the_version_is_that_of_the_files_own_framework(
+    repo: Path, report: Any, framework: str, module: str, model: str, version: str | None
+) -> None:
+    (repo / "x.yaml").write_text(
+        "work_group: a\nuser_name: b\nexp_name: c\nworkspace: d\nmodules:\n  pre_trainer:\n"
+        f"    framework: {framework}\n    config: {module}.yaml\n    model: {model}.yaml\n    overrides: {{}}\n"
+    )
+    assert report("x.yaml")["files"][0]["framework_version"] == version
+
+
+def test_a_recipe_without_its_presets_is_not_called_illegal(repo: Path, report: Any) -> None:
+    """What the missing files would have set is no broken rule."""
+    text = (repo / CLEAN).read_text().replace("config: pre_trainer.yaml", "config: nowhere.yaml")
+    (repo / "x.yaml").write_text(text.replace("llama3.1_8B.yaml", "llama9.yaml"))
+    reasons = report("x.yaml")["files"][0]["abstained"]
+    assert reasons == {key: ["the recipe is incomplete: preset-missing"] for key in ("memory", "time")}

@@ -158,6 +158,13 @@ def test_a_number_as_text_in_a_preset_is_told_to_every_user(tmp_path: Path) -> N
     assert finding.related[0].path.endswith("m.yaml")
 
 
+def test_an_octal_number_of_yaml_1_2_is_explained(tmp_path: Path) -> None:
+    (bare,) = findings("seed: 0o17", tmp_path, "K142")
+    assert bare.message.endswith("write 15")
+    (quoted,) = findings("seed: '0o17'", tmp_path, "K142")
+    assert "YAML 1.2" not in quoted.message
+
+
 @pytest.mark.parametrize("number", [1e-5, 1.63e14, 8e-05, 0.01, 2.0, 1e22, -3e-7])
 def test_a_number_is_offered_as_yaml_reads_it(number: float) -> None:
     assert resolve_plain(_as_yaml(number, "float")) == number

@@ -41,6 +41,7 @@ def test_every_model_of_the_table_has_a_family() -> None:
         ("Primus_GPT_OSS_20B", {"gpt"}, {"20b"}),
         ("chatglm", set(), set()),
         ("team_pretrain-2024b", set(), {"2024b"}),
+        ("09b-llama3.1_8B.yaml", {"llama"}, {"8b"}),  # a number of a series, no size
     ],
 )
 def test_names_are_read(text: str, families: set[str], sizes: set[str]) -> None:

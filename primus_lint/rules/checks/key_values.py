@@ -319,10 +319,18 @@ def _problem(subject: Subject, key: str, value: Value) -> str:
         if isinstance(item, float) and key in COUNTS and not converts:
             return f"is {item}, a floating-point number: write {int(item)}"
         if isinstance(item, str) and not _is_number(item) and not _takes_list(subject, key):
-            return f"is {shown(item)!r}, no whole number{_variable(subject, item)}"
+            return f"is {shown(item)!r}, no whole number{_variable(subject, item)}{_octal(subject, key, item)}"
     elif isinstance(item, str) and not _is_number(item):
         return f"is {shown(item)!r}, no number{_variable(subject, item)}"
     return _not_finite(subject, key, item)
+
+
+def _octal(subject: Subject, key: str, text: str) -> str:
+    """The number that `0o17` is in YAML 1.2; to PyYAML it is a text."""
+    from re import fullmatch
+
+    quoted = subject.section.values[key].origin.raw != text
+    return "" if quoted or not fullmatch("0o[0-7]+", text) else f": only YAML 1.2 knows 0o; write {int(text, 8)}"
 
 
 def _variable(subject: Subject, text: str) -> str:
