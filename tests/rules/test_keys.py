@@ -214,6 +214,27 @@ def test_choices_of_torchtitan_that_stop_a_run_of_primus(tmp_path: Path, lines: 
     assert finding.severity == severity
 
 
+@pytest.mark.parametrize(
+    ("lines", "near"),
+    [
+        ("peft: lorra", "lora"),
+        ("peft: LoRA", None),  # recipes take it in any case
+        ("peft: null", None),
+        (
+            "scheduler: {lr_decay_style: cosin}",
+            "cosine",
+        ),  # Literal["constant", "linear", "cosine", ...] of SchedulerConfig
+        ("scheduler: {lr_decay_style: WSD}", None),
+        ("train: {empty_unused_memory_level: 2}", None),
+        ("checkpoint: {ckpt_convert_format: null}", None),
+    ],
+)
+def test_choices_of_megatron_bridge(tmp_path: Path, lines: str, near: str | None) -> None:
+    example = {"framework": "megatron_bridge", "config": "sft_trainer.yaml", "preset": "qwen3_8b.yaml"}
+    found = findings(lines, tmp_path, "K144", **example)
+    assert [f"(near: {near})" in finding.message for finding in found] == ([] if near is None else [True])
+
+
 def test_the_env_block_does_not_beat_primus(tmp_path: Path) -> None:
     """FSDP2 refuses one connection, and Primus sets eight after the block was exported: no error, but a warning."""
     text = """\

@@ -24,6 +24,7 @@ EXTRA_CHOICES = {
         "Llama3Tokenizer", "Llama4Tokenizer", "MixtralTokenizer",
     ),
 }  # fmt: skip
+PEFT = ("none", "lora", "dora")  # in any case
 PLAIN = frozenset((*INTS, *FLOATS, *BOOLS))
 TYPED = ("megatron", "torchtitan", "maxtext", "megatron_bridge")
 # Megatron counts with these (`range`, shapes of tensors): 8.0 stops where 8 runs.
@@ -130,6 +131,8 @@ def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Values outside the choices of the framework's parser, which Primus does not run them through."""
     if subject.section.framework == "torchtitan":
         yield from _titan_choices(subject, rule)
+    if subject.section.framework == "megatron_bridge":
+        yield from _bridge_choices(subject, rule)
     if name_of(subject) != "primus-megatron":
         return
     from primus_lint.lower.megatron.tables import keys
@@ -216,6 +219,29 @@ def _titan_choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         if stage is not None:
             finding.stage = STAGES.index(stage)
         yield finding
+
+
+def _bridge_choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """As `choices`, of the kinds of PEFT that recipes take and of configuration fields with listed values."""
+    from ast import literal_eval
+
+    from primus_lint.readers.tables import table
+    from primus_lint.rules.checks.choice_effects import UNKNOWN, meant
+
+    config = table("megatron_bridge")["config"]
+    for key, value in written(subject):
+        _, literal, listing = str(config.get(key, {}).get("type", "")).partition("Literal[")
+        legal = list(PEFT) if key == "peft" else literal_eval(f"[{listing.partition(']')[0]}]") if literal else []
+        item = value.value.lower() if key == "peft" and isinstance(value.value, str) else value.value
+        if not legal or item is None or isinstance(item, (list, dict)) or item in legal:
+            continue
+        near = meant(item, legal)
+        message = f"{key} cannot be {shown(value.value)}; Megatron-Bridge knows {', '.join(map(str, legal))}"
+        fixes: tuple[Fix, ...] = ()
+        if near is not None:
+            message += f" (near: {near})"
+            fixes = (Fix(f"write {near}", "unsafe", (Change("set", key, near),)),)
+        yield say(rule, subject, f"{message}; nothing checks it: {UNKNOWN}", (key,), fixes=fixes)
 
 
 def speaks_for(rule: dict[str, Any], finding: Finding) -> bool:
