@@ -9,6 +9,7 @@ Source: Primus `primus/backends/megatron/peft`.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import where
@@ -62,8 +63,7 @@ def segments(sizes: Sizes, chunk: Chunk) -> list[Segment]:
     run, model = sizes.run, sizes.run.model
     rank, names = dimension(run), targets(run)
     out: list[Segment] = []
-    for layer in chunk.layers:
-        moe = model.is_moe_layer(layer)
+    for moe, layers in groupby(chunk.layers, model.is_moe_layer):
         found: list[Param] = []
         for name in TARGETS:
             if name not in names:
@@ -71,10 +71,7 @@ def segments(sizes: Sizes, chunk: Chunk) -> list[Segment]:
             for inputs, outputs, split, expert in shapes(sizes, name, moe):
                 found.append(Param(f"{name}.linear_in", inputs * rank // split, expert))
                 found.append(Param(f"{name}.linear_out", outputs * rank // split, expert))
-        if out and out[-1].params == tuple(found):
-            out[-1] = out[-1]._replace(repeats=out[-1].repeats + 1)
-        else:
-            out.append(Segment("adapters", tuple(found), 1))
+        out.append(Segment("adapters", tuple(found), len(tuple(layers))))
     return out
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum
+from primus_lint.ledger import lora
 from primus_lint.projection import comm, cost, shapes, traffic
 from primus_lint.projection.cost import Cost
 
@@ -87,7 +88,24 @@ def dtype_of(context: Context, gemm: Gemm) -> str:
 
 
 def linear(context: Context, gemm: Gemm) -> Block:
-    """One product with its casts and the tensor-parallel communication that hangs on it."""
+    """One product with its casts and the tensor-parallel communication that hangs on it, and its adapter under LoRA."""
+    block = product(context, gemm)
+    if not lora.enabled(context.run):
+        return block
+    block.weight, block.weights, block.experts = Cost(), 0, 0  # a frozen weight has no gradient
+    if gemm.target in lora.targets(context.run):
+        adapter = Block()
+        for half in shapes.adapter_gemms(gemm, lora.dimension(context.run), context.run.parallel):
+            adapter.merge(product(context, half))
+        moved(context, adapter, traffic.adapter(context.run, gemm))
+        if gemm.is_grouped:
+            adapter.weights, adapter.experts = 0, adapter.weights
+        block.merge(adapter)
+    return block
+
+
+def product(context: Context, gemm: Gemm) -> Block:
+    """One product of which all is computed."""
     device, block = context.device, Block()
     kind = cost.GROUPED_GEMM if gemm.is_grouped else cost.GEMM
     dtype = dtype_of(context, gemm)

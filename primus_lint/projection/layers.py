@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import maximum, minimum
+from primus_lint.ledger import lora
 from primus_lint.projection import comm, compute, cost, data_parallel, shapes, traffic
 from primus_lint.projection.compute import Block, Context
 from primus_lint.projection.cost import Cost
@@ -34,7 +35,8 @@ class Stage:
     """One (rank, chunk) and one micro-batch. `recompute` comes before the backward and is not part of it; `sharded` are
     the exposed gathers and reductions of fully sharded weights. `backward_s` holds all of these, weight gradients apart.
 
-    `weights` are the elements of the dense matrices on the rank, embedding and head included, `experts` the experts'.
+    `weights` are the elements of the dense matrices on the rank that are trained, embedding and head included, `experts`
+    the experts'.
     """
 
     __slots__ = (
@@ -227,11 +229,16 @@ class LayerTable:
     def kind_of(self, layer_id: int) -> tuple[bool, bool]:
         return self.run.model.is_moe_layer(layer_id), uses_fp8(self.run, layer_id)
 
+    @property
+    def measured(self) -> bool:
+        """Whether measured layers count: they were trained whole."""
+        return self.device.measured is not None and not lora.enabled(self.run)
+
     def layer(self, kind: tuple[bool, bool]) -> Layer:
         if kind not in self.layers:
             moe, fp8 = kind
             context = self.contexts[fp8]
-            if self.device.measured is None:
+            if not self.measured:
                 self.layers[kind] = layer(context, moe, self.priced)
             else:
                 from primus_lint.projection import upscale
@@ -243,7 +250,7 @@ class LayerTable:
         """The "embedding" or the "head"."""
         context = self.contexts[False]
         build = compute.embedding if kind == "embedding" else compute.head
-        if self.device.measured is None:
+        if not self.measured:
             if kind not in self.priced:
                 self.priced[kind] = build(context)
             found: Block | None = self.priced[kind]
@@ -317,9 +324,9 @@ def chunk_stage(table: LayerTable, chunk: Chunk) -> Stage:
 
 def vocabulary_weights(run: Run, chunk: Chunk) -> Any:
     """Elements of embedding and head on a rank: one matrix each, shared when tied and on the same rank; a
-    multi-token-prediction depth keeps its own copy of the embedding. 0 without a vocabulary."""
+    multi-token-prediction depth keeps its own copy of the embedding. 0 without a vocabulary, and where they are frozen."""
     vocab = padded_vocab(run.model, run.parallel.tp)
-    if vocab is None:
+    if vocab is None or lora.enabled(run):
         return 0
     embedding, head = chunk.embedding or bool(chunk.mtp), chunk.loss or bool(chunk.mtp)
     matrices = int(embedding or head) if run.model.tied_embeddings else int(embedding) + int(head)

@@ -65,6 +65,11 @@ class Gemm:
     def is_grouped(self) -> bool:
         return self.name.startswith("expert")
 
+    @property
+    def target(self) -> str:
+        """The name under which LoRA adapts it: that of its module."""
+        return f"linear_{self.name.removeprefix('shared_').removeprefix('expert_')}"
+
 
 class Tokens:
     """Tokens of one micro-batch on a rank: `gathered` inside tensor-parallel products, `local` in between."""
@@ -159,6 +164,21 @@ def expert_gemms(model: Model, parallel: Parallel, routed: Routing) -> list[Gemm
     return [
         Gemm("expert_fc1", routed.rows_per_expert, fc1, model.hidden_size, groups=routed.experts),
         Gemm("expert_fc2", routed.rows_per_expert, model.hidden_size, width, groups=routed.experts),
+    ]
+
+
+def adapter_gemms(gemm: Gemm, rank: Any, parallel: Parallel) -> list[Gemm]:
+    """The two products of a low-rank adapter beside a product: inputs -> rank -> outputs, both split over its tensor ranks;
+    experts share one (Primus `backends/megatron/peft`). They stay in the parameter dtype under FP8."""
+    split = parallel.etp if gemm.is_grouped else parallel.tp
+    rows = gemm.m * gemm.groups if gemm.is_grouped else gemm.m
+    if gemm.parallel == "row" or gemm.name == "expert_fc2":
+        between, outputs = rank, gemm.n // split
+    else:
+        between, outputs = maximum(rank // split, 1), gemm.n
+    return [
+        Gemm("lora_in", rows, between, gemm.k, low_precision=False),
+        Gemm("lora_out", rows, outputs, rank, low_precision=False),
     ]
 
 

@@ -333,6 +333,13 @@ def accumulation(run: Run, weights: Any) -> Traffic:
     return Traffic(0, (size + 2 * buffer) * weights, 0, 1)
 
 
+def adapter(run: Run, gemm: Gemm) -> Traffic:
+    """What surrounds a LoRA adapter: its output is scaled and added to that of the frozen product; backward the gradient is
+    scaled, and the two gradients of the input are added."""
+    size, rows = ELEMENT_BYTES[run.precision.params_dtype], gemm.m * gemm.groups if gemm.is_grouped else gemm.m
+    return Traffic(5 * rows * gemm.n * size, (2 * gemm.n + 3 * gemm.k) * rows * size, 2, 2)
+
+
 def unpacking(run: Run, weights: Any) -> Traffic:
     """Copies of torch's FSDP2 around its collectives, of `weights` elements and one micro-batch, in the stream that computes
     (`torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py`): what was gathered, rank by rank, is copied into the parameters

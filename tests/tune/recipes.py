@@ -67,6 +67,8 @@ def drawn(rng: random.Random) -> Subject:
             "moe_layer_freq": 1,
         }
     framework = "primus-megatron" if gpu.startswith("mi") and rng.random() < 0.5 else "megatron"
+    if rng.random() < 0.15 and model != "deepseek-v2-lite":  # adapters beside latent attention have no account
+        args |= {"lora.enabled": True, "lora.dim": 16, "lora.target_modules": ["linear_qkv", "linear_fc1"]}
     return subject(model, gpu, rng.choice((8, 16)), framework, **args)
 
 

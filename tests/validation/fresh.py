@@ -53,6 +53,7 @@ KNOWN = (
     ("d3528a21", r"argument-choice: megatron_fsdp_\w+_dtype cannot be auto", "0.17.0 takes auto, d3528a21 not"),
     ("d3528a21", r"hybrid-pattern-or-layers: num_layers", "0.17.0 lets a hybrid pattern override num_layers"),
     ("d3528a21", r"AssertionError: disable moe in recompute_modules when", "0.17.0 has a check that d3528a21 lacks"),
+    ("d98e8a64", r"swiglu-clamp-limits: ", "0.19.2 lacks the check of the clamp that d98e8a64 has"),
 )
 # Substrings of names that are changed together: arguments of one family meet in conditions.
 FAMILIES = (

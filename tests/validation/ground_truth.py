@@ -30,6 +30,7 @@ from primus_lint.readers.batch import RequestError, read_batch
 from .ground_truth_blog import assumed
 from .ground_truth_facts import NETWORKS, RECOMPUTE
 from .ground_truth_figures import show, summary
+from .ground_truth_lora import lora
 from .ground_truth_memory import NO_ACCOUNT, OTHER_ENGINES, memory
 from .ground_truth_rows import Row, build, start
 from .in_situ_ratios import without_source
@@ -50,6 +51,7 @@ def run(paths: list[Path]) -> dict[str, Any]:
     calibrated(scored)
     figures = summary(scored)
     figures["assumed"] = assumed(rows, recipe)
+    figures["lora"] = lora(rows, recipe)
     for row in scored:
         row.pop("recipe", None)
     show(figures)

@@ -164,5 +164,10 @@ def show(figures: dict[str, Any]) -> None:
             f"assumed {one['id']} {one['model']} {one['precision']} {one['gpus']} GPUs: measured {one['measured']:,.0f}, "
             f"projected {one['projected']:,.0f} ({one['error']:+.1%}), interval {one['interval'][0]:,.0f} to {one['interval'][1]:,.0f}"
         )
+    for one in figures["lora"]:
+        print(
+            f"LoRA, {one['gpus']} {one['gpu']}, TP {one['tp']}, CP {one['cp']}: {one['runs']} runs, measured {one['measured']:,.0f}, "
+            f"{one['error']:+.1%} (with overlapped tensor parallelism {one['error_overlapped']:+.1%})"
+        )
     for reason, count in sorted(figures["abstained"].items(), key=lambda item: -item[1]):
         print(f"  abstained {count:5}: {reason}")

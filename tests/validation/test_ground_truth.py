@@ -134,8 +134,12 @@ def test_the_page_on_accuracy_gets_its_tables() -> None:
     }  # fmt: skip
     rows = [dict(row, measured=100.0 + step, projected=110.0 + step) for step in range(3)]
     rows.append({"source": "A", "group": (), "missing": ["mbs"], "abstained": "not stated: mbs"})
-    figures = {**summary(rows), "assumed": []}
+    group = {
+        "gpu": "G", "tp": "2", "cp": "1", "gpus": "8", "runs": 3, "measured": 2000.0, "error": -0.05, "error_overlapped": 0.01,
+    }  # fmt: skip
+    figures = {**summary(rows), "assumed": [], "lora": [group]}
     page = accuracy.put("before\n<!-- time -->\nstale\n<!-- /time -->\nafter", "time", accuracy.time_section(figures))
+    assert "| 8 G | 2 | 1 | 3 | 2,000 | -5.0% | +1.0% |" in page
     assert "stale" not in page
     assert page.startswith("before\n<!-- time -->\n\n**3 published runs state everything: mean error 10.0%")
     assert "| A | 3 | 10.0% | 10.0% | +10.0% | 100% | 10.0% | 2.0% (10.0%) |  | 1.00 (1) |" in page

@@ -347,8 +347,6 @@ def _not_modelled(v: Namespace) -> tuple[str, ...]:
         out.append(f"a {_kind(v)} model: no memory or time")
     elif _kind(v) != "gpt":
         out.append(f"{_kind(v)} layers (Mamba, GDN, KDA, DSA, diffusion, custom spec): no memory or time")
-    if v.get("lora.enabled"):
-        out.append("LoRA adapters: timed as if all weights were trained")
     if v.get("heterogeneous_layers_config_path") or v.get("heterogeneous_layers_config_encoded_json"):
         out.append("heterogeneous layers: every layer is taken as the first")
     if v["vocab_size"] is None and v.get("padded_vocab_size") is None:
