@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["FixResult", "Proposal", "Rules", "fix_source"]
 
 MAX_ROUNDS = 10
+MEMORY, LEGAL_NOWHERE = "M", "P128"  # rules that other errors silence: a family, and one
 BEYOND = frozenset(("recompute_layer_ids", FSDP2, MEGATRON_FSDP, *PIPELINE_KEYS))  # tried after a search, see `propose`
 ROUNDS = 3
 
@@ -137,7 +138,8 @@ def _apply(
     old = _errors(result.after)
     new = _errors(checked)
     gone = _count(checked, finding.code) < _count(result.after, finding.code)
-    more = next((each for code, each in new.items() if len(each) > len(old.get(code, ()))), [None])[0]
+    worse = (code for code, each in new.items() if len(each) > len(old.get(code, ())))
+    more = next((new[code][0] for code in worse if not _hidden(code, result.after)), None)
     why = None
     if more is not None:
         why = f"it would give error[{more.name}] {more.message}"
@@ -174,6 +176,14 @@ def _errors(checked: Checked) -> dict[str, list[Finding]]:
             if len(same) > len(by_code.get(code, ())):
                 by_code[code] = same
     return by_code
+
+
+def _hidden(code: str, before: Checked) -> bool:
+    """Whether an error would not have been seen before: an illegal recipe has no account of its memory, and is legal at no
+    world size anyway. What takes the other error away does not make this one."""
+    if code[0] == MEMORY:
+        return any(not subject.computable for subject in before.subjects)
+    return code == LEGAL_NOWHERE and any(_by_code(subject.conditions) for subject in before.subjects)
 
 
 def _by_code(findings: Sequence[Finding]) -> dict[str, list[Finding]]:

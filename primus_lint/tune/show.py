@@ -39,7 +39,9 @@ def lines(data: dict[str, Any]) -> Iterator[str]:
 
 def section_lines(path: str, section: dict[str, Any]) -> Iterator[str]:
     target = section["target"]
-    yield f"{path}: {section['section']} on {target['world_size']} x {target['gpu']}: {section['reason'] or 'searched'}"
+    known = target["world_size"] is not None and target["gpu"] is not None
+    where = f" on {target['world_size']} x {target['gpu']}" if known else ""
+    yield f"{path}: {section['section']}{where}: {section['reason'] or 'searched'}"
     before, after = section["before"], section["after"]
     if after is None:
         if section["certificate"] is not None:

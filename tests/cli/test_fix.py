@@ -233,3 +233,24 @@ def test_only_selected_rules_are_repaired_and_no_other_mistake_is_made(repo: Pat
     result = lint("--fix", "--no-tune", "--select", "unknown-key", CLEAN)
     assert result.stdout == ""
     assert "it would give error[full-recompute-needs-method]" in result.stderr  # a rule that is not selected
+
+
+@pytest.mark.parametrize(
+    ("target", "then"), [((), "legal-at-no-world-size"), (("--world-size", "8", "--gpu", "h100"), "hbm-overflow")]
+)
+def test_a_repair_is_not_blamed_for_what_the_mistake_hid(
+    repo: Path, lint: Any, target: tuple[str, ...], then: str
+) -> None:
+    """selective recomputation refuses a method (Megatron's argument check); 63 sequences are no micro-batches of 4 at any
+    size, and 70 billion parameters do not fit on eight H100, with the method as without."""
+    (repo / "primus-lint.toml").unlink()
+    text = (repo / OOM).read_text()
+    assert "recompute" not in text
+    more = "      recompute_granularity: selective\n      recompute_method: uniform\n"
+    if not target:
+        text = text.replace("global_batch_size: 64", "global_batch_size: 63")
+        assert "global_batch_size: 63" in text
+    (repo / "x.yaml").write_text(text + more)
+    result = lint("--fix", "--no-tune", *target, "x.yaml")
+    assert "recompute_method" not in (repo / "x.yaml").read_text()
+    assert f"remains: error[{then}]" in result.stderr
