@@ -171,7 +171,7 @@ def _outside(result: FixResult, finding: Finding, fix: Fix) -> str:
 def _errors(checked: Checked) -> dict[str, list[Finding]]:
     """Errors by their rule, also of rules that are not selected: a repair does not make another mistake."""
     by_code: dict[str, list[Finding]] = {}
-    for findings in (checked.findings, *(subject.conditions for subject in checked.subjects)):
+    for findings in (checked.findings, *_conditions(checked)):
         for code, same in _by_code(findings).items():
             if len(same) > len(by_code.get(code, ())):
                 by_code[code] = same
@@ -183,7 +183,11 @@ def _hidden(code: str, before: Checked) -> bool:
     world size anyway. What takes the other error away does not make this one."""
     if code[0] == MEMORY:
         return any(not subject.computable for subject in before.subjects)
-    return code == LEGAL_NOWHERE and any(_by_code(subject.conditions) for subject in before.subjects)
+    return code == LEGAL_NOWHERE and any(map(_by_code, _conditions(before)))
+
+
+def _conditions(checked: Checked) -> list[list[Finding]]:
+    return [subject.conditions for subject in checked.subjects if subject.modelled]
 
 
 def _by_code(findings: Sequence[Finding]) -> dict[str, list[Finding]]:

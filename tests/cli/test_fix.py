@@ -254,3 +254,13 @@ def test_a_repair_is_not_blamed_for_what_the_mistake_hid(
     result = lint("--fix", "--no-tune", *target, "x.yaml")
     assert "recompute_method" not in (repo / "x.yaml").read_text()
     assert f"remains: error[{then}]" in result.stderr
+
+
+def test_a_key_of_a_framework_that_is_not_modelled_is_repaired(repo: Path, lint: Any) -> None:
+    text = (repo / CLEAN).read_text().partition("modules:")[0]
+    text += (
+        "modules:\n  pre_trainer:\n    framework: maxtext\n    config: pre_trainer.yaml\n    model: llama3_8B.yaml\n"
+    )
+    (repo / "x.yaml").write_text(text + "    overrides:\n      ici_tensor_paralellism: 2\n")
+    assert lint("--fix", "x.yaml").exit_code == 0
+    assert "ici_tensor_parallelism: 2" in (repo / "x.yaml").read_text()
