@@ -92,6 +92,8 @@ def build(raw: dict[str, str]) -> Row:
     if any(name not in args for name in ("num_layers", "hidden_size", "num_attention_heads")) and model is None:
         row.reason = "layers, hidden size or heads are not stated"
         return row
+    if model is not None and not model.startswith("gpt3"):  # of the models with a public shape GPT-3 alone drops out
+        args = {"hidden_dropout": 0.0, "attention_dropout": 0.0, **args}
     _degrees(raw, args, row, source)
     if args.get("position_embedding_type") == "learned_absolute" and "seq_length" in args:
         args["max_position_embeddings"] = args["seq_length"]  # the table of positions is a parameter

@@ -104,6 +104,7 @@ def run(paths: list[Path]) -> dict[str, Any]:
                     recipe_run, accelerator, node, _ = one["recipe"]
                     samples.append(sample(row.source, recipe_run, accelerator, node, seconds_of(row.raw, recipe_run)))
     ratios = left_out(samples)
-    for name, found in ratios.items():
+    alone = {f"only {name}": fit(one for one in samples if one.family == name) for name in ratios if name}
+    for name, found in {**ratios, **alone}.items():
         print(f"{name or 'all sources':48}", "  ".join(f"{key} {ratio:.2f}" for key, ratio in sorted(found.items())))
     return {"runs": len(samples), "ratios": ratios}
