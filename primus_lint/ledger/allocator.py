@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import ceil_div, maximum, round_up, where
-from primus_lint.ledger import blocks, transients
+from primus_lint.ledger import blocks, graphs, transients
 
 if TYPE_CHECKING:
     from primus_lint.ledger.optimizer import StateBytes
@@ -102,6 +102,18 @@ def state_slack_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool)
         owned, real = shares[expert]
         total = total + ceil_div(count * each * owned, maximum(real, 1))
     return total
+
+
+def layer_slack_bytes(sizes: Sizes) -> Any:
+    """What the block of a layer's packed projection holds beyond it: a hidden state that is freed is at most 1 MiB larger, so
+    its block is not split (replayed from a real forward in tests/oracle). Other kept tensors count in the band alone."""
+    run = sizes.run
+    whole = run.model.mla is None and run.recompute.granularity != "full" and graphs.scope(run) is None
+    if expandable(sizes) or not whole:
+        return 0
+    packed = rounded(sizes.S * (sizes.Aq + 2 * sizes.kq) * sizes.d * sizes.act)
+    hidden = rounded(sizes.S * sizes.h * sizes.act)
+    return where((packed > MIB) & (hidden > packed) & (hidden - packed <= MIB), hidden - packed, 0)
 
 
 def state_tensors(sizes: Sizes, stage: Stage, state: StateBytes) -> int:

@@ -214,6 +214,7 @@ class _Parts:
         weighed = peak.weights(sizes, chunks, self.activations, stage)
         found = peak.peak(sizes, candidates, weighed)
         activations = found.activations
+        slack_kept = self.kept_slack_bytes(memory, chunks, found)
         self.activation_items(memory, chunks, kept, found, weighed.pending)
         weights = (stage.dense.real + stage.expert.real) * sizes.e
         retained = peak.retained_bytes(sizes, chunks, self.activations)
@@ -222,6 +223,7 @@ class _Parts:
         absent = where(sizes.m == 1, minimum(coming, activations), 0)
         beside_pool, capture = peak.with_graphs(sizes, candidates, chunks, self.activations, weighed, found)
         pooled = found.activations + found.working - beside_pool
+        activations = activations + slack_kept
         held = base - absent + activations + moving + found.working
         memory.moments = {
             peak.MOMENT: held - pooled,
@@ -280,6 +282,20 @@ class _Parts:
         memory.reserved_high_bytes = maximum(maximum(most, memory.peak_reserved_bytes), allocated + above)
         device.outside(sizes, memory, self.accelerator, self.groups, allocated, stage)
         return memory
+
+    def kept_slack_bytes(self, memory: RankMemory, chunks: tuple[Chunk, ...], found: Peak) -> Any:
+        """What the blocks of kept tensors hold beyond them at the peak, as an item."""
+        each = allocator.layer_slack_bytes(self.sizes)
+        layers: Any = 0
+        for index, chunk in enumerate(chunks):
+            layers = layers + found.load.alive[index] * (len(chunk.layers) + len(chunk.mtp))
+        total = layers * each
+        if not is_scalar(total) or total:
+            memory.items["unsplit blocks of activations"] = Item(
+                total, ACTIVATION, "{n} layers in flight x {each} B beside their packed projections",
+                {"n": layers, "each": each}, BLOCKS,
+            )  # fmt: skip
+        return total
 
     def activation_items(
         self, memory: RankMemory, chunks: tuple[Chunk, ...], kept: list[ChunkBytes], found: Peak, pending: list[Any]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from primus_lint.ledger.blocks import Pool, waste_bytes
-from tests.ledger.support import golden
+from tests.ledger.support import account, golden
+from tests.oracle.recipes import MODELS
 
 MIB = 1 << 20
 
@@ -74,3 +77,21 @@ def test_steady_bytes_to_the_last_one(case: str, run: str) -> None:
     dispatchers retain, and the blocks they lie in."""
     measured, ours = golden(case, run)
     assert ours.steady_allocated_bytes == measured["mem_allocated_bytes_mode"]
+
+
+def test_packed_projections_take_blocks_of_hidden_states() -> None:
+    """4,096 tokens of 512 in 2 bytes: hidden states of 4 MiB, projections of 3 MiB at tensor degree 4 (6 MiB at 2); blocks are
+    split when more than 1 MiB would remain, and always where segments expand."""
+    args = {
+        **MODELS["toy"], "hidden_size": 512, "num_attention_heads": 8, "num_query_groups": 8, "seq_length": 1024,
+        "micro_batch_size": 4, "sequence_parallel": False,
+    }  # fmt: skip
+
+    def beyond(degree: int, **where: Any) -> int:
+        rank = account({**args, "tensor_model_parallel_size": degree}, degree, **where).ranks[0]
+        found = rank.items.get("unsplit blocks of activations")
+        return 0 if found is None else found.bytes
+
+    assert beyond(4) == 4 * (1 << 20)  # layers
+    assert beyond(2) == 0
+    assert beyond(4, env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}) == 0

@@ -35,6 +35,8 @@ RUNS = [  # case, run, largest error after a step and at the peak: what each mis
     ("moe/deepseek_proxy_fsdp_ep2_fsdp2", "dev_dgx_gb200", 1e-4, 0.01),
     # what waits with the output layer's weight gradients: 0.9 % at the peak
     ("gpt/gpt3_mcore_te_tp2_pp2_resume_torch_dist_defer_embedding_wgrad_compute", "lts", 0.0031, 0.001),
+    # packed projections in blocks of hidden states: 0.8 % at the peak
+    ("gpt/gpt3_mcore_te_tp4_pp1_dist_optimizer_overlap_grad_reduce", "dev_dgx_a100", 1e-6, 0.0002),
     # TransformerEngine without grouped GEMM: 1.9 % after a step; PyTorch's workspace on Blackwell: 10 %
     ("moe/gpt3_mcore_te_tp2_pp1_te_8experts2parallel_ddp_average_in_collective", "lts_dgxa100_dracooci", 1e-5, 0.0306),
     ("gpt/gpt3_mcore_te_tp2_pp2_cross_entropy_loss_fusion_1node", "dev_dgx_gb200", 0.001, 0.001),
@@ -65,6 +67,6 @@ def test_shares_over_all_runs(figures: dict[str, Any]) -> None:
     part = figures["without_skipped"]
     assert figures["accounted"] == 370
     assert part["steady_within_0.1pct"] > 0.48 and part["steady_within_1pct"] > 0.92
-    assert part["peak_median_error"] < 0.003 and part["peak_p90_error"] < 0.025
+    assert part["peak_median_error"] < 0.0025 and part["peak_p90_error"] < 0.02
     assert figures["band"]["steady"]["inside"] > 0.95 and figures["band"]["peak"]["inside"] > 0.96
     assert figures["band"]["steady"]["median_width"] < 0.06 and figures["band"]["peak"]["median_width"] < 0.07

@@ -47,6 +47,14 @@ def dense_cases() -> dict[str, Case]:
         "unfused rope": {"apply_rope_fusion": False},
         "unfused rope mbs 2": {"apply_rope_fusion": False, "micro_batch_size": 2},
         "learned positions": {"apply_rope_fusion": False, "position_embedding_type": "learned_absolute"},
+        "learned positions core_attn": {
+            "apply_rope_fusion": False, "position_embedding_type": "learned_absolute", **selective("core_attn"),
+        },
+        "heads core_attn": {"num_query_groups": 32, **selective("core_attn")},
+        "heads learned core_attn": {
+            "num_query_groups": 32, "apply_rope_fusion": False, "position_embedding_type": "learned_absolute",
+            **selective("core_attn"),
+        },
         "te cross entropy": {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te"},
         "native cross entropy": {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"},
         "mtp": {"mtp_num_layers": 2}, "output gate": {"attention_output_gate": True},
@@ -87,6 +95,9 @@ def local_cases() -> dict[str, Case]:
         "local core": case(llama, 8, **local, **tp(8), **selective("core_attn")),
         "local mlp": case(llama, 8, **local, **tp(8), **selective("mlp")),
         "local mbs 2": case(llama, 2, **local, **tp(2), micro_batch_size=2),
+        "local heads": case(llama, 8, **local, **tp(8), num_query_groups=32),
+        "local heads qk norm": case(llama, 8, **local, **tp(8), num_query_groups=32, qk_layernorm=True),
+        "local heads core": case(llama, 8, **local, **tp(8), num_query_groups=32, **selective("core_attn")),
     }  # fmt: skip
     out["local moe"] = case(
         "mixtral-8x22b", 8, **local, **tp(2), expert_model_parallel_size=4, expert_tensor_parallel_size=1,
@@ -124,6 +135,7 @@ def moe_cases() -> dict[str, Case]:
         "groups": {"moe_router_num_groups": 4, "moe_router_group_topk": 2, "moe_router_pre_softmax": True},
         "sequential": {"moe_grouped_gemm": False}, "unfused": {"bias_swiglu_fusion": False},
         "gelu": {"swiglu": False}, "squared relu": {"swiglu": False, "squared_relu": True}, "shared": shared,
+        "sequential bias": {"moe_grouped_gemm": False, "add_bias_linear": True, "swiglu": False, "bias_gelu_fusion": False},
         "shared gate": {**shared, "moe_shared_expert_gate": True},
         "shared overlap": {**shared, "moe_shared_expert_overlap": True},
         "shared unfused": {**shared, "bias_swiglu_fusion": False}, "latent": {"moe_latent_size": 1024},

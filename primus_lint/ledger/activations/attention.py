@@ -43,6 +43,10 @@ def grouped_query(sizes: Sizes, kind: Kind) -> Tensors:
     if run.model.position_embedding in ("rope", "yarn", "mrope") and not run.kernels.rope_fusion:
         out["attention.rope_tables"] = rope_tables(sizes, int(sizes.d * (run.args.get("rotary_percent") or 1.0)))
     out.update(core(sizes, q, kv, kv, q))
+    if backend(sizes) == "local" and queries_are_copies(
+        sizes
+    ):  # v, unless repeated, is a view of the packed projection
+        out["attention.packed"] = where(sizes.Aq == sizes.kq, q + kv, 0)
     if run.model.attention_output_gate:
         out["attention.gate"] = S * sizes.Aq * sizes.d * 4
         copied = kind.low and (not keeps_original(sizes) or run.kernels.turbo_gemm)
@@ -50,6 +54,12 @@ def grouped_query(sizes: Sizes, kind: Kind) -> Tensors:
     else:
         projection_copy(sizes, kind, out)
     return out
+
+
+def queries_are_copies(sizes: Sizes) -> bool:
+    """Whether queries and keys are tensors of their own, not views of the packed projection: rotated or normalised."""
+    model = sizes.run.model
+    return model.position_embedding in ("rope", "yarn", "mrope") or model.qk_layernorm
 
 
 def rope_tables(sizes: Sizes, rotated: int) -> Any:

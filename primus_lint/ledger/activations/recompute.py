@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from primus_lint.formula import where
+from primus_lint.ledger.activations.attention import queries_are_copies
 
 if TYPE_CHECKING:
     from primus_lint.ledger.activations.kind import Kind
@@ -54,13 +55,14 @@ def selective(sizes: Sizes, kind: Kind, tensors: Tensors, modules: tuple[str, ..
 
 
 def _core(sizes: Sizes, out: Tensors) -> None:
-    """Core attention keeps its inputs. v is a view of the packed QKV output, whose whole storage survives.
+    """Core attention keeps its inputs. v is a view of the packed QKV output, whose whole storage survives; so are q and k where
+    nothing was done to them.
 
     Its output is kept by what reads it: linear_proj, unless that keeps a one-byte copy, or the output gate.
     """
     drop(
         out, "attention.lse", "attention.rng", "attention.softmax", "attention.probs", "attention.causal_mask",
-        "attention.sequence_ends",
+        "attention.sequence_ends", "attention.packed",
     )  # fmt: skip
     if "attention.proj_in" in out and not sizes.run.model.attention_output_gate:
         drop(out, "attention.out")
@@ -69,6 +71,11 @@ def _core(sizes: Sizes, out: Tensors) -> None:
         out["attention.k"] = sizes.S * sizes.kq * sizes.d * sizes.act
         queries = sizes.Aq * (1 + bool(sizes.run.model.attention_output_gate))  # the gate is packed with q, k and v
         out["attention.v"] = sizes.S * (queries + 2 * sizes.kq) * sizes.d * sizes.act
+        if not queries_are_copies(sizes):
+            out["attention.q"] = where(
+                sizes.Aq == sizes.kq, 0, out["attention.q"]
+            )  # of several queries a group: a copy
+            drop(out, "attention.k")
 
 
 def _norm(sizes: Sizes, module: str, out: Tensors) -> None:
