@@ -60,6 +60,7 @@ class Subject:
         self.framework = section.framework
         if section.framework == "megatron" and document.format.startswith("primus"):
             self.framework = "primus-megatron"  # Primus makes Megatron's arguments
+        self.exported: set[str] = set()  # variables that the file or the user sets for the run
         self.env: dict[str, str] | None = None  # the whole environment of a rank; None: what the launcher sets
         self.launched = False  # whether the launcher sets CUDA_DEVICE_MAX_CONNECTIONS after `env` was exported
         self.stack: Mapping[str, Any] | None = None  # arch, te, torch, where known
@@ -73,6 +74,7 @@ class Subject:
         """Set environment variables of the run, on top of what the launcher sets (and of earlier ones)."""
         from primus_lint.lower.megatron import launcher_env
 
+        self.exported.update(variables)
         launcher = launcher_env(self.framework, self.arguments)
         self.env = {**launcher, **(self.env or {}), **variables}
         self.launched = self.framework == "primus-megatron"

@@ -332,6 +332,30 @@ def test_scripts_of_batch_systems_and_flags_in_any_sourced_file_are_read(repo: P
     assert [finding["name"] for finding in errors(data)].count("layers-divide-pipeline") == 2
 
 
+@pytest.mark.parametrize(
+    ("before", "words", "said"),
+    [
+        ("", (), True),
+        ("", ("--env", "CUDA_DEVICE_MAX_CONNECTIONS=1"), False),
+        ("export CUDA_DEVICE_MAX_CONNECTIONS=1\n", (), False),
+        ("CUDA_DEVICE_MAX_CONNECTIONS=1 ", (), False),
+        ("docker run -e CUDA_DEVICE_MAX_CONNECTIONS=1 image ", (), False),
+        ("mpirun -x CUDA_DEVICE_MAX_CONNECTIONS=1 -np 8 ", (), False),
+    ],
+)
+def test_a_script_that_leaves_the_connections_to_chance(
+    repo: Path, lint: Any, before: str, words: tuple[str, ...], said: bool
+) -> None:
+    """Megatron asserts CUDA_DEVICE_MAX_CONNECTIONS=1 under tensor parallelism before Blackwell."""
+    (repo / "run.sh").write_text(
+        f"{before}torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 "
+        "--seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 --train-iters 1 --lr 1e-4 --mock-data "
+        "--tokenizer-type NullTokenizer --vocab-size 100 --tensor-model-parallel-size 2\n"
+    )
+    data = report(lint("--gpu", "h100", *words, "--output-format", "json", "run.sh"))
+    assert ("connections-not-set-in-script" in [finding["name"] for finding in data["findings"]]) is said
+
+
 def test_an_experiment_inside_a_script_is_said_not_to_be_read(repo: Path, lint: Any) -> None:
     text = (repo / ILLEGAL).read_text()
     (repo / "job.sh").write_text(f"#!/bin/bash\ncat > /tmp/x.yaml <<EOF\n{text}EOF\nbash run.sh --config /tmp/x.yaml\n")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from primus_lint.subject import Subject
 
 CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+BLACKWELL = 10  # its major compute capability
 
 
 def overridden(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
@@ -41,6 +42,24 @@ def not_expanded(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         if isinstance(value.value, str) and re.search(r"\$\{[^}:]+:[^}]*\}", value.value):
             message = f"{name} is exported as {value.value!r}: `env:` knows $NAME only, no defaults"
             yield _say(subject, rule, name, value.origin, message)
+
+
+def not_exported(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """A launch script under tensor or context parallelism that leaves CUDA_DEVICE_MAX_CONNECTIONS to chance."""
+    document, names = subject.document, subject.lowered.namespace
+    if document.format != "shell" or CONNECTIONS in subject.exported or not subject.section.whole:
+        return
+    if any(CONNECTIONS in source.text for source in document.sources.values()):  # for a launcher, or another shell
+        return
+    arch, sharded = names["arch"], names["use_torch_fsdp2"] or names["use_megatron_fsdp"]
+    split = any(isinstance(names[degree], int) and names[degree] > 1 for degree in ("tp", "cp"))
+    if not split or sharded or names["overlap_moe_expert_parallel_comm"] or arch is None or arch >= BLACKWELL:
+        return
+    message = (
+        f"the script does not set {CONNECTIONS}: before Blackwell Megatron stops under tensor or context parallelism "
+        f"unless it is 1; export {CONNECTIONS}=1, or give what the job sets with --env {CONNECTIONS}=VALUE"
+    )
+    yield say(rule, subject, message, ("tensor_model_parallel_size" if names["tp"] > 1 else "context_parallel_size",))
 
 
 def _say(subject: Subject, rule: dict[str, Any], name: str, origin: Origin, message: str) -> Finding:
