@@ -26,7 +26,7 @@ def is_scalar(*values: Any) -> bool:
 
 def where(condition: Any, then: Any, otherwise: Any) -> Any:
     """`then` where the condition holds, else `otherwise`."""
-    if is_scalar(condition):
+    if isinstance(condition, _NUMBERS):
         return then if condition else otherwise
     import numpy as np
 
@@ -34,7 +34,7 @@ def where(condition: Any, then: Any, otherwise: Any) -> Any:
 
 
 def minimum(a: Any, b: Any) -> Any:
-    if is_scalar(a, b):
+    if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS):
         return a if a <= b else b
     import numpy as np
 
@@ -42,7 +42,7 @@ def minimum(a: Any, b: Any) -> Any:
 
 
 def maximum(a: Any, b: Any) -> Any:
-    if is_scalar(a, b):
+    if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS):
         return a if a >= b else b
     import numpy as np
 

@@ -7,6 +7,8 @@ A table has one row per pipeline rank and, in it, one chunk per virtual stage. S
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from primus_lint.tuples import NamedTuple
 
 MOST = 1 << 17  # layers or stages: far beyond any model, small enough to be listed
@@ -48,6 +50,11 @@ def parse_layout(text: str) -> list[str]:
     without meaning. Groups do not nest, and a bracket without `*n` is an unknown letter.
     Raises LayoutError("unknown-letter" | "syntax").
     """
+    return list(_parsed(text))
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> tuple[str, ...]:
     import re
 
     def repeat(match: re.Match[str]) -> str:
@@ -64,7 +71,7 @@ def parse_layout(text: str) -> list[str]:
     for letter in units:
         if letter not in "EtmL|":
             raise LayoutError("unknown-letter", f"unknown unit {letter!r} in layout {text!r}; legal are E, t, m and L")
-    return units.split("|")
+    return tuple(units.split("|"))
 
 
 _UNIT_LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
@@ -85,7 +92,11 @@ def stages_from_layout(layout: str | list[str] | list[list[str]], pp: int) -> St
 
     Raises LayoutError("stage-count") when the number of stages is not a multiple of pp.
     """
-    stages = units_of(layout)
+    return _stages(tuple(units_of(layout)), pp)
+
+
+@lru_cache(maxsize=256)
+def _stages(stages: tuple[str, ...], pp: int) -> Stages:
     if len(stages) % pp:
         raise LayoutError("stage-count", f"the layout has {len(stages)} stages, not a multiple of {pp} pipeline ranks")
     if pp > MOST:

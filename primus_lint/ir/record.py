@@ -28,6 +28,7 @@ class RecordType(type):
         space["_defaults"] = {field: space.pop(field) for field in fields if field in space}
         space["__slots__"] = fields
         space["_fields"] = fields
+        space["_names"] = frozenset(fields)
         return super().__new__(mcs, name, bases, space)
 
 
@@ -38,10 +39,15 @@ class Record(metaclass=RecordType):
     if TYPE_CHECKING:
         _defaults: ClassVar[dict[str, Any]]
         _fields: ClassVar[tuple[str, ...]]
+        _names: ClassVar[frozenset[str]]
 
     def __init__(self, *values: Any, **named: Any) -> None:
         put = object.__setattr__
         fields = self._fields
+        if not values and named.keys() == self._names:
+            for field, value in named.items():
+                put(self, field, value)
+            return
         if len(values) > len(fields):
             raise TypeError(f"{type(self).__name__} has {len(fields)} fields, {len(values)} were given")
         for field, value in zip(fields, values, strict=False):

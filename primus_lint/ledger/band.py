@@ -51,10 +51,10 @@ def expert_load(routed_bytes: Any) -> Doubt:
 
 def doubts(
     sizes: Sizes, candidates: tuple[Loaded, ...], chunks: tuple[Chunk, ...], stage: Stage, activations: Activations,
-    moments: Any,
+    moments: Any, dummies: Any,
 ) -> dict[str, Doubt]:  # fmt: skip
     """The uncertainties of a rank whose micro-batches in flight are one of `candidates`; `moments`: bytes of the
-    optimizer's moments."""
+    optimizer's moments; `dummies`: of dummy weight gradients."""
     run = sizes.run
     out: dict[str, Doubt] = {}
     small = persistent.SMALL_BYTES
@@ -64,7 +64,6 @@ def doubts(
         # the rerun state machine saved each batch; in between its tensors were moved to the device in place
         text = "ranks that load data kept the batches of a step from April to July 2026 (Megatron-LM 4103 to 5635)"
         out["batches of a step"] = Doubt(0, held, 0, held, text, True)
-    dummies = persistent.dummy_gradient_bytes(sizes, stage.segments)
     if run.args.get("te") is None and (not is_scalar(dummies) or dummies):
         text = "TransformerEngine before 2.3 keeps no dummy weight gradients"
         out["dummy weight gradients"] = Doubt(dummies, 0, dummies, 0, text, True)

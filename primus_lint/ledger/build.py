@@ -39,6 +39,7 @@ from primus_lint.ledger.result import (
 )
 from primus_lint.ledger.sizes import Sizes
 from primus_lint.ledger.stage_activations import Activations
+from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from primus_lint.hardware import Accelerator
@@ -80,28 +81,51 @@ def chunks_of(run: Run, rank: int) -> tuple[Chunk, ...]:
     return run.parallel.stages[rank]
 
 
-def ledger(run: Run, accelerator: Accelerator | None = None) -> Ledger | Abstention:
+def ledger(
+    run: Run, accelerator: Accelerator | None = None, fixed: dict[int, Fixed] | None = None
+) -> Ledger | Abstention:
     """The memory account of a recipe, or an `Abstention` that says why there is none.
 
     `run` must know its world size; lower it again for another one. With arrays in `run` all figures are arrays, the
-    item formulas are not to be rendered, and padding and shards are tight upper bounds.
+    item formulas are not to be rendered, and padding and shards are tight upper bounds. `fixed` may be shared between
+    recipes that differ in their form of recomputation alone.
     """
     reasons = abstain(run)
     if reasons:
         return Abstention(reasons)
     sizes = Sizes(run)
     ranks: list[RankMemory] = []
-    parts = _Parts(sizes, accelerator)
+    parts = _Parts(sizes, accelerator, {} if fixed is None else fixed)
     for rank in range(run.parallel.pp) if sizes.scalar else heaviest_ranks(run):
         ranks += parts.rank(rank)
     return Ledger(tuple(ranks), run.not_modelled)
 
 
+class Shard(NamedTuple):
+    """A class of data-parallel ranks ("all", "first" or "last"): the elements whose optimizer state each of them has, how
+    many there are, and what their blocks hold beyond the tensors of weights, buffers and states."""
+
+    position: str
+    dense: Any
+    expert: Any
+    count: Any
+    slack: Any
+
+
+class Fixed(NamedTuple):
+    """The part of the account of a pipeline rank that no form of recomputation enters."""
+
+    stage: Stage
+    shards: list[Shard]
+    common: dict[str, Item]
+
+
 class _Parts:
     """What is computed once per recipe and shared by its ranks."""
 
-    def __init__(self, sizes: Sizes, accelerator: Accelerator | None) -> None:
+    def __init__(self, sizes: Sizes, accelerator: Accelerator | None, fixed: dict[int, Fixed]) -> None:
         self.sizes = sizes
+        self.fixed = fixed
         self.run = sizes.run
         self.activations = Activations(sizes)
         self.state = optimizer.state_bytes(sizes)
@@ -110,10 +134,19 @@ class _Parts:
 
     def rank(self, pp_rank: int) -> list[RankMemory]:
         """The accounts of one pipeline rank: one, or one for the first and one for the last data-parallel index."""
-        sizes, run = self.sizes, self.run
-        chunks = chunks_of(run, pp_rank)
-        stage = states.stage(sizes, pp_rank, chunks)
+        chunks = chunks_of(self.run, pp_rank)
+        twins = [self.activations.twin(chunk) for chunk in chunks]
+        candidates = loads(self.run, pp_rank, tuple(twins.index(twin) for twin in twins))
+        if pp_rank not in self.fixed:
+            self.fixed[pp_rank] = self.fixed_of(pp_rank, chunks, candidates)
+        fixed = self.fixed[pp_rank]
         kept = [self.activations.chunk(chunk) for chunk in chunks]
+        return [self.account(pp_rank, shard, fixed, candidates, chunks, kept) for shard in fixed.shards]
+
+    def fixed_of(self, pp_rank: int, chunks: tuple[Chunk, ...], candidates: tuple[Loaded, ...]) -> Fixed:
+        """What is fixed of a pipeline rank."""
+        sizes = self.sizes
+        stage = states.stage(sizes, pp_rank, chunks)
         per_stage = sizes.tp * sizes.cp * sizes.dp
         held = (sharding.holding(sizes, stage.dense), sharding.holding(sizes, stage.expert))
         first, last = (held[0].first, held[1].first), (held[0].last, held[1].last)
@@ -123,9 +156,14 @@ class _Parts:
         else:
             shards = [("first", *first, per_stage - sizes.tp), ("last", *last, sizes.tp)]
             shards = [shard for shard in shards if shard[3] > 0]
-        candidates = loads(run, pp_rank)
-        common = self.common_items(candidates, chunks, stage, held)
-        return [self.account(pp_rank, shard, candidates, chunks, stage, kept, common) for shard in shards]
+        return Fixed(
+            stage,
+            [
+                Shard(*shard, allocator.state_slack_bytes(sizes, stage, self.state, shard[0] != "first"))
+                for shard in shards
+            ],
+            self.common_items(candidates, chunks, stage, held),
+        )
 
     def common_items(
         self, candidates: tuple[Loaded, ...], chunks: tuple[Chunk, ...], stage: Stage, held: tuple[Holding, Holding]
@@ -175,12 +213,13 @@ class _Parts:
         return items
 
     def account(
-        self, pp_rank: int, shard: tuple[str, Any, Any, Any], candidates: tuple[Loaded, ...],
-        chunks: tuple[Chunk, ...], stage: Stage, kept: list[ChunkBytes], common: dict[str, Item],
+        self, pp_rank: int, shard: Shard, fixed: Fixed, candidates: tuple[Loaded, ...], chunks: tuple[Chunk, ...],
+        kept: list[ChunkBytes],
     ) -> RankMemory:  # fmt: skip
         """One class of rank: optimizer state, activations at the peak, transients, allocator, device."""
         sizes, state = self.sizes, self.state
-        position, dense, expert, count = shard
+        position, dense, expert, count, slack = shard
+        stage, _, common = fixed
         owned = dense + expert
         items = {name: item for name, item in common.items() if item.group == STATIC}
         last = position == "last"
@@ -194,7 +233,6 @@ class _Parts:
                 tensors * numbers * persistent.BLOCK, PERSISTENT, "{t} tensors of the optimizer x {s} numbers x {b} B",
                 {"t": tensors, "s": numbers, "b": persistent.BLOCK}, "TransformerEngine FusedAdam",
             )  # fmt: skip
-        slack = allocator.state_slack_bytes(sizes, stage, state, position != "first")
         shift = allocator.replay_shift_bytes(sizes, stage, state, position != "first", slack)
         items["unsplit blocks"] = Item(
             slack, PERSISTENT, "what the blocks of weights, buffers and states hold beyond their tensors", {},
@@ -269,7 +307,8 @@ class _Parts:
             items.update(host.loader_items(sizes, chunks))
             if checkpoint.saves(sizes.run):
                 items.update(checkpoint.host_items(sizes, stage, state, owned))
-        memory.doubts = band.doubts(sizes, candidates, chunks, stage, self.activations, moments)
+        dummies = sum(item.bytes for name, item in common.items() if name == "dummy weight gradients")
+        memory.doubts = band.doubts(sizes, candidates, chunks, stage, self.activations, moments, dummies)
         if sizes.scalar:
             tensors = allocator.state_tensors(sizes, stage, state)
             blocks = band.block_doubt(sizes, candidates, chunks, tensors, slack + shift)

@@ -38,10 +38,11 @@ def most(candidates: tuple[Loaded, ...], each: list[Any]) -> Any:
     return out
 
 
-def loads(run: Run, rank: int) -> tuple[Loaded, ...]:
+def loads(run: Run, rank: int, twins: tuple[int, ...] | None = None) -> tuple[Loaded, ...]:
     """The candidates of the peak of a rank.
 
-    With an unknown number of micro-batches, many. On a grid over it, the counts of every element. Under
+    With an unknown number of micro-batches, many. On a grid over it, the counts of every element; what equal chunks hold is
+    counted in the first of them there (`twins`: its index, for every chunk), and what another load exceeds is left out. Under
     `overlap_moe_expert_parallel_comm` a forward runs layer by layer beside a backward, which frees as it goes: one more
     micro-batch is warmed up, and no more are whole at any moment than without (`peak.weights` adds the layer).
     """
@@ -61,7 +62,7 @@ def loads(run: Run, rank: int) -> tuple[Loaded, ...]:
         for number in _ramp(run, m):
             out += _frontier(kind, pp, rank, number, vpp, group)
         return out
-    return _on_grid(kind, pp, rank, m, vpp, group)
+    return _on_grid(kind, pp, rank, m, vpp, group, twins or tuple(range(vpp)))
 
 
 def _ramp(run: Run, m: int) -> tuple[int, ...]:
@@ -114,7 +115,9 @@ def _plan(pp: int, number: int, costs: tuple[float, float, float, float], limit:
     return schedule("zb-heuristic", pp, number, costs=costs, max_in_flight=limit)
 
 
-def _on_grid(kind: str, pp: int, rank: int, microbatches: Any, vpp: int, group: int) -> tuple[Loaded, ...]:
+def _on_grid(
+    kind: str, pp: int, rank: int, microbatches: Any, vpp: int, group: int, twins: tuple[int, ...]
+) -> tuple[Loaded, ...]:
     """The loads of every number of micro-batches on a grid, aligned, with the counts of every element."""
     import numpy as np
 
@@ -122,27 +125,29 @@ def _on_grid(kind: str, pp: int, rank: int, microbatches: Any, vpp: int, group: 
     where_in = where_in.reshape(microbatches.shape)
     made: dict[tuple[int, ...], Any] = {}
 
-    def spread(line: tuple[int, ...]) -> Any:
-        """A count of every number as one of every element; a plain number where all are the same."""
-        if line.count(line[0]) == len(line):
-            return line[0]
+    def spread(line: Any) -> Any:
+        """A count of every number as one of every element; a plain number as it is."""
+        if isinstance(line, int):
+            return line
         if line not in made:
             made[line] = np.array(line)[where_in]
         return made[line]
 
     return tuple(
         Loaded(load.kind, load.chunk, tuple(map(spread, load.alive)), tuple(map(spread, load.pending)))
-        for load in _aligned(kind, pp, rank, tuple(numbers.tolist()), vpp, group)
+        for load in _aligned(kind, pp, rank, tuple(numbers.tolist()), vpp, group, twins)
     )
 
 
 @lru_cache(maxsize=256)
-def _aligned(kind: str, pp: int, rank: int, numbers: tuple[int, ...], vpp: int, group: int) -> tuple[Loaded, ...]:
-    """The i-th load of an event kind and chunk of each number as one load, whose counts are lines over the numbers. A
-    number that has fewer gets loads of nothing, which are no peak."""
+def _aligned(
+    kind: str, pp: int, rank: int, numbers: tuple[int, ...], vpp: int, group: int, twins: tuple[int, ...]
+) -> tuple[Loaded, ...]:
+    """The i-th load of an event kind and chunk of each number as one load, whose counts are lines over the numbers (plain
+    numbers where all are the same). A number that has fewer gets loads of nothing, which are no peak."""
     series: dict[tuple[str, int], list[list[Loaded]]] = {}
     for index, number in enumerate(numbers):
-        for load in _frontier(kind, pp, rank, number, vpp, group):
+        for load in _merged(_frontier(kind, pp, rank, number, vpp, group), twins):
             series.setdefault((load.kind, load.chunk), [[] for _ in numbers])[index].append(load)
     nothing = (0,) * vpp
     out = []
@@ -151,8 +156,35 @@ def _aligned(kind: str, pp: int, rank: int, numbers: tuple[int, ...], vpp: int, 
             row = [line[position] if position < len(line) else None for line in lines]
             alive = zip(*(nothing if load is None else load.alive for load in row), strict=True)
             pending = zip(*(nothing if load is None else load.pending for load in row), strict=True)
-            out.append(Loaded(event, chunk, tuple(alive), tuple(pending)))
+            out.append(Loaded(event, chunk, tuple(map(_plain, alive)), tuple(map(_plain, pending))))
     return tuple(dict.fromkeys(out))
+
+
+def _merged(candidates: tuple[Loaded, ...], twins: tuple[int, ...]) -> list[Loaded]:
+    """The loads of one number with all that equal chunks hold counted in the first of them, without those that others
+    exceed."""
+
+    def gathered(counts: tuple[int, ...]) -> tuple[int, ...]:
+        out = [0] * len(counts)
+        for chunk, count in zip(twins, counts, strict=True):
+            out[chunk] += count
+        return tuple(out)
+
+    rows = [Loaded(row.kind, twins[row.chunk], gathered(row.alive), gathered(row.pending)) for row in candidates]
+    rows = list(dict.fromkeys(rows))
+    return [row for row in rows if not any(_exceeds(other, row) for other in rows)]
+
+
+def _exceeds(one: Loaded, other: Loaded) -> bool:
+    """Whether a load of the same event holds nowhere less, and somewhere more."""
+    if one is other or (one.kind, one.chunk) != (other.kind, other.chunk):
+        return False
+    pairs = zip((*one.alive, *one.pending), (*other.alive, *other.pending), strict=True)
+    return all(mine >= its for mine, its in pairs)
+
+
+def _plain(line: tuple[int, ...]) -> Any:
+    return line[0] if line.count(line[0]) == len(line) else line
 
 
 def _frontier(kind: str, pp: int, rank: int, m: int, vpp: int, group: int) -> tuple[Loaded, ...]:

@@ -55,15 +55,24 @@ class Activations:
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.checkpoint = checkpoint_bytes(sizes)
+        stages = sizes.run.parallel.stages or ()
+        layers = [layer for row in stages for chunk in row for layer in chunk.layers]
+        self.kinds = {layer: kind_of(sizes.run, layer) for layer in layers}
         self._layers: dict[Kind, LayerBytes] = {}
+        self._twins: dict[Any, Chunk] = {}
+
+    def twin(self, chunk: Chunk) -> Chunk:
+        """The first chunk that has the same layers, ends and recomputation."""
+        if chunk not in self._twins:
+            ids = self.sizes.run.recompute.layer_ids or ()
+            layers = tuple([(self.kinds[layer], layer in ids) for layer in chunk.layers])
+            what = layers, chunk.embedding, chunk.loss, chunk.mtp, params.final_norm_here(self.sizes, chunk)
+            self._twins[chunk] = self._twins.setdefault(what, chunk)
+        return self._twins[chunk]
 
     def once(self, name: str, chunk: Chunk, make: Callable[[], Any]) -> Any:
-        """What `make` gives, made once for chunks of the same layers, ends and recomputation."""
-        run = self.sizes.run
-        ids = run.recompute.layer_ids or ()
-        layers = tuple((kind_of(run, layer), layer in ids) for layer in chunk.layers)
-        key = name, layers, chunk.embedding, chunk.loss, chunk.mtp, params.final_norm_here(self.sizes, chunk)
-        return self.sizes.once(key, make)
+        """What `make` gives, made once for equal chunks."""
+        return self.sizes.once((name, self.twin(chunk)), make)
 
     def of(self, kind: Kind) -> LayerBytes:
         """A layer of a kind."""
@@ -123,7 +132,7 @@ class Activations:
     def _kept_whole(self, chunk: Chunk) -> tuple[list[tuple[Kind, Any]], Any]:
         """The MoE layers of a chunk, MTP depths included, with 1 where full recomputation leaves all tensors and 0 where it
         drops them; and how many layers it brings back at a time."""
-        kinds = [kind_of(self.sizes.run, layer) for layer in chunk.layers]
+        kinds = [self.kinds[layer] for layer in chunk.layers]
         saved: list[Any] = [1] * len(kinds)
         at_once: Any = 0
         if self.sizes.run.recompute.granularity == "full":
@@ -137,9 +146,7 @@ class Activations:
     def pool_bytes(self, chunk: Chunk) -> Any:
         """Bytes that one micro-batch keeps in the memory pool of CUDA graphs instead of allocating them."""
         out: Any = 0
-        for kind in [kind_of(self.sizes.run, layer) for layer in chunk.layers] + [mtp_kind(self.sizes)] * len(
-            chunk.mtp
-        ):
+        for kind in [self.kinds[layer] for layer in chunk.layers] + [mtp_kind(self.sizes)] * len(chunk.mtp):
             self.layer(kind)
             out = out + self.of(kind).pooled
         return out
@@ -148,7 +155,7 @@ class Activations:
         """Bytes of the layer of a chunk that sends most to the host."""
         out: Any = 0
         for layer in chunk.layers:
-            kind = kind_of(self.sizes.run, layer)
+            kind = self.kinds[layer]
             self.layer(kind)
             out = maximum(out, self.of(kind).offloaded)
         return out
@@ -157,7 +164,7 @@ class Activations:
         """Bytes that one micro-batch keeps in host memory."""
         out: Any = 0
         for index, layer in enumerate(chunk.layers):
-            kind = kind_of(self.sizes.run, layer)
+            kind = self.kinds[layer]
             whole = index < self.sizes.run.recompute.cpu_offload_layers
             out = out + (self.layer(kind) if whole else 0) + self.of(kind).offloaded
         return out
@@ -170,7 +177,7 @@ class Activations:
     def _chunk(self, chunk: Chunk) -> ChunkBytes:
         sizes = self.sizes
         run = sizes.run
-        kinds = [kind_of(run, layer) for layer in chunk.layers]
+        kinds = [self.kinds[layer] for layer in chunk.layers]
         parts: dict[str, tuple[Any, str]] = {}
         working: Any = 0
         if chunk.embedding:
