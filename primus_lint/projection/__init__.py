@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from primus_lint.projection.project import Projection, project, step_seconds, why_not
+from primus_lint.projection.project import Projection, project, rank_work, step_seconds, why_not
 
-__all__ = ["Projection", "project", "step_seconds", "why_not"]
+__all__ = ["Projection", "project", "rank_work", "step_seconds", "why_not"]

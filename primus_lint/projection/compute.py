@@ -14,6 +14,8 @@ from primus_lint.projection import comm, cost, shapes, traffic
 from primus_lint.projection.cost import Cost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from primus_lint.ir.run import Run
     from primus_lint.projection.cost import Pair
     from primus_lint.projection.device import Device
@@ -40,6 +42,17 @@ class Block:
         self.backward_launches: Any = 0
         self.exchange: Pair = cost.ZERO  # of tokens, one pass, where it is overlapped with other micro-batches
         self.alone = Cost()  # what both passes take longer where no other micro-batch runs beside them
+
+    def each(self, change: Callable[[Any], Any]) -> Block:
+        """A block whose numbers are all changed in the same way."""
+        out = Block()
+        out.forward, out.backward = self.forward.each(change), self.backward.each(change)
+        out.weight, out.alone = self.weight.each(change), self.alone.each(change)
+        out.weights, out.experts = change(self.weights), change(self.experts)
+        out.launched(change(self.forward_launches), change(self.backward_launches))
+        if self.exchange is not cost.ZERO:
+            out.exchange = change(self.exchange[0]), change(self.exchange[1])
+        return out
 
     def merge(self, other: Block) -> None:
         self.forward.merge(other.forward)

@@ -8,9 +8,12 @@ Values are Python numbers or broadcast NumPy arrays.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from primus_lint.formula import beside, maximum, minimum, sqrt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Classes in the order in which breakdowns print them.
 GEMM = "gemm"
@@ -70,6 +73,10 @@ class Cost:
 
     def scaled(self, times: Any) -> Cost:
         return Cost({kind: (pair[0] * times, pair[1] * times) for kind, pair in self.parts.items()})
+
+    def each(self, change: Callable[[Any], Any]) -> Cost:
+        """A cost whose numbers are all changed in the same way."""
+        return Cost({kind: (change(pair[0]), change(pair[1])) for kind, pair in self.parts.items()})
 
     def __add__(self, other: Cost) -> Cost:
         result = Cost(dict(self.parts))

@@ -52,6 +52,7 @@ class Device:
 
     __slots__ = (
         "accelerator",
+        "banded",
         "concurrent",
         "contention",
         "domain_gpus",
@@ -65,10 +66,16 @@ class Device:
     )
 
     def __init__(
-        self, accelerator: Accelerator, node: NodeType | None, run: Run, learned: Learned | None = None
+        self,
+        accelerator: Accelerator,
+        node: NodeType | None,
+        run: Run,
+        learned: Learned | None = None,
+        banded: bool = True,
     ) -> None:
         """`learned`: what training runs say of the classes of operation (calibration); None: those in the user's store, if
-        any."""
+        any. Without `banded` no spread is asked for."""
+        self.banded = banded
         self.measured = measured_on(accelerator)
         if learned is None and self.measured is not None:
             learned = self.measured.learned(run)
@@ -95,6 +102,8 @@ class Device:
     def _pair(self, kind: str, seconds: Seconds) -> Pair:
         """Seconds with the half-width of their band (the larger side of it in ratio), noting the tier."""
         self.tiers.setdefault(kind, set()).add(seconds.tier)
+        if self.learned is None and not self.banded:
+            return seconds.time_s, 0.0
         spread = maximum(seconds.high, 1 / seconds.low) - 1
         time_s = seconds.time_s * self.calibrated(kind, spread)
         return time_s, time_s * spread

@@ -206,7 +206,7 @@ class LayerTable:
     split, the form of recomputation and the sharding of the optimizer alone (the search shares it over many).
     """
 
-    __slots__ = ("contexts", "device", "layers", "place", "priced", "run", "stages")
+    __slots__ = ("contexts", "device", "kinds", "layers", "place", "priced", "run", "stages")
 
     def __init__(self, run: Run, device: Device, place: Placement, priced: dict[Any, Any] | None = None) -> None:
         self.priced = {} if priced is None else priced
@@ -216,12 +216,13 @@ class LayerTable:
         self.contexts = contexts(run, device, place)
         self.layers: dict[tuple[bool, bool], Layer] = {}
         self.stages: dict[Any, Stage] = {}
+        ids = run.recompute.layer_ids or ()
+        layers = [layer for row in run.parallel.stages or () for chunk in row for layer in chunk.layers]
+        self.kinds = {layer: (*self.kind_of(layer), layer in ids) for layer in layers}
 
     def stage(self, chunk: Chunk) -> Stage:
         """The stage of a chunk; chunks of the same layers, ends and recomputation share one."""
-        ids = self.run.recompute.layer_ids
-        layers = tuple((*self.kind_of(layer), ids is not None and layer in ids) for layer in chunk.layers)
-        key = (layers, chunk.embedding, chunk.loss, chunk.mtp)
+        key = (tuple([self.kinds[layer] for layer in chunk.layers]), chunk.embedding, chunk.loss, chunk.mtp)
         if key not in self.stages:
             self.stages[key] = chunk_stage(self, chunk)
         return self.stages[key]
@@ -279,11 +280,12 @@ def chunk_stage(table: LayerTable, chunk: Chunk) -> Stage:
         forward.merge(one.block.forward, count)
         backward.merge(one.block.backward, count)
         weight.merge(one.block.weight, count)
-        again.merge(one.again, count)
-        whole = recomputed_layers(run.recompute, layers, position, stop)
-        again.merge(one.block.forward, whole)
-        if run.recompute.early_stop and not kind[0]:
-            again.merge(compute.last_product(table.contexts[kind[1]]), -1 * whole)
+        if run.recompute.granularity is not None:
+            again.merge(one.again, count)
+            whole = recomputed_layers(run.recompute, layers, position, stop)
+            again.merge(one.block.forward, whole)
+            if run.recompute.early_stop and not kind[0]:
+                again.merge(compute.last_product(table.contexts[kind[1]]), -1 * whole)
         forward.merge(one.block.alone, count * unpaired * 0.5)
         backward.merge(one.block.alone, count * unpaired * 0.5)
         weights = weights + one.block.weights * count

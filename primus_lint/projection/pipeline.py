@@ -107,10 +107,10 @@ def simulated(kind: str, times: Times, microbatches: Any) -> Span:
 
 
 def _timeline(kind: str, times: Times, microbatches: int, chunks: int) -> Any:
-    from primus_lint.schedules.timeline import simulate
+    from primus_lint.schedules.timeline import makespan
 
     order = _order(kind, len(times.forward), microbatches, chunks)
-    return simulate(order, times.forward, times.backward, times.weight, times.link_s).makespan_s
+    return makespan(order, times.forward, times.backward, times.weight, times.link_s)
 
 
 @lru_cache(maxsize=32)

@@ -133,50 +133,76 @@ def step_seconds(run: Run, accelerator: Accelerator | None, priced: dict[Any, An
     if why_not(run) is not None or accelerator is None:
         return None
     try:
-        return timing(run, Device(accelerator, None, run, None), priced)
+        return timing(run, Device(accelerator, None, run, banded=False), priced)
     except (ArithmeticError, TypeError, ValueError):
         return None
+
+
+def rank_work(run: Run, accelerator: Accelerator | None, priced: dict[Any, Any] | None = None) -> Work | None:
+    """What the ranks do in `step_seconds`, without when they do it."""
+    from primus_lint.projection.device import Device
+
+    if why_not(run) is not None or accelerator is None:
+        return None
+    try:
+        return work(run, Device(accelerator, None, run, banded=False), priced)
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+
+
+class Work(NamedTuple):
+    """The stages of every pipeline rank, whatever the schedule."""
+
+    place: Placement
+    stages: tuple[tuple[Stage, ...], ...]
+    microbatches: Any
+
+    def times(self, link_s: Any) -> pipeline.Times:
+        """Seconds of the stages, with so many between neighbours."""
+        return pipeline.Times(
+            [[stage.forward_s for stage in row] for row in self.stages],
+            [[stage.backward_s for stage in row] for row in self.stages],
+            [[stage.weight_s for stage in row] for row in self.stages],
+            link_s,
+        )
+
+    @property
+    def per_stage_s(self) -> list[Any]:
+        """Busy seconds per micro-batch of every pipeline rank."""
+        return [seconds / self.microbatches for seconds in pipeline.busy(self.times(0.0), self.microbatches)]
 
 
 class Timing(NamedTuple):
     """What a step is made of. `span` without `sends` between stages; `once`: data parallelism; `update`: the optimizer."""
 
     iteration_s: Any
-    place: Placement
-    stages: tuple[tuple[Stage, ...], ...]
-    microbatches: Any
+    work: Work
     span: pipeline.Span
     sends: Pair
     once: Cost
     update: Cost
 
-    @property
-    def per_stage_s(self) -> list[Any]:
-        """Busy seconds per micro-batch of every pipeline rank."""
-        return [seconds / self.microbatches for seconds in self.span.busy_s]
+
+def work(run: Run, device: Device, priced: dict[Any, Any] | None = None) -> Work:
+    """What the ranks do on an already built device."""
+    assert run.parallel.stages is not None
+    where = place(run.parallel, device.domain_gpus)
+    table = LayerTable(run, device, where, priced)
+    stages = tuple(tuple(table.stage(chunk) for chunk in row) for row in run.parallel.stages)
+    return Work(where, stages, maximum(run.batch.num_microbatches, 1))
 
 
 def timing(run: Run, device: Device, priced: dict[Any, Any] | None = None) -> Timing:
     """The parts of a step on an already built device."""
-    parallel, batch = run.parallel, run.batch
-    assert parallel.stages is not None
-    where = place(parallel, device.domain_gpus)
-    table = LayerTable(run, device, where, priced)
-    stages = tuple(tuple(table.stage(chunk) for chunk in row) for row in parallel.stages)
+    done = work(run, device, priced)
+    where, stages, microbatches = done
     link = device.send_between_stages(_boundary_bytes(run), where)
-    times = pipeline.Times(
-        [[stage.forward_s for stage in row] for row in stages],
-        [[stage.backward_s for stage in row] for row in stages],
-        [[stage.weight_s for stage in row] for row in stages],
-        0.0 if run.schedule.overlap_p2p and run.schedule.kind == "interleaved" else link[0],
-    )
-    microbatches = maximum(batch.num_microbatches, 1)
-    kind, group = run.schedule.kind, parallel.microbatch_group_size
+    kind, group = run.schedule.kind, run.parallel.microbatch_group_size
+    times = done.times(0.0 if run.schedule.overlap_p2p and kind == "interleaved" else link[0])
     span = pipeline.makespan(kind, times, microbatches, group)
     waits = span
     if not is_scalar(times.link_s) or times.link_s:
-        free = pipeline.Times(times.forward, times.backward, times.weight, 0.0)
-        waits = pipeline.makespan(kind, free, microbatches, group)
+        waits = pipeline.makespan(kind, done.times(0.0), microbatches, group)
     sends = span.makespan_s - waits.makespan_s
     relative = link[1] / maximum(link[0], 1e-12)
     # The drain ends on rank 0: its gradients are the last to be ready, and its first forward hides gathers.
@@ -192,7 +218,7 @@ def timing(run: Run, device: Device, priced: dict[Any, Any] | None = None) -> Ti
     once = data_parallel.step(run, device, where, weights, experts, backward_s, forward_s)
     update = _slowest_update(run, device, where, stages)
     iteration_s = waits.makespan_s + sends + once.seconds + update.seconds
-    return Timing(iteration_s, where, stages, microbatches, waits, (sends, sends * relative), once, update)
+    return Timing(iteration_s, done, waits, (sends, sends * relative), once, update)
 
 
 def project_on(run: Run, device: Device, priced: dict[Any, Any] | None = None) -> Projection:
@@ -210,7 +236,8 @@ def _boundary_bytes(run: Run) -> Any:
 
 def _finish(run: Run, device: Device, step: Timing) -> Projection:
     """The breakdown of the slowest rank, and the band."""
-    iteration_s, stages, span, microbatches = step.iteration_s, step.stages, step.span, step.microbatches
+    iteration_s, span = step.iteration_s, step.span
+    where, stages, microbatches = step.work
     total = Cost(dict.fromkeys(cost.CLASSES, cost.ZERO))
     for stage, count in _of_slowest(stages, span.busy_s):
         total.merge(stage.whole, count * microbatches)
@@ -242,9 +269,9 @@ def _finish(run: Run, device: Device, step: Timing) -> Projection:
         bubble_fraction=span.bubble_fraction if len(stages) > 1 else 0.0 * iteration_s,
         breakdown_s={kind: pair[0] for kind, pair in total.parts.items()},
         spreads_s={kind: pair[1] for kind, pair in total.parts.items()},
-        per_stage_s=step.per_stage_s,
+        per_stage_s=step.work.per_stage_s,
         stages=stages,
-        place=step.place,
+        place=where,
         source=device.source,
         tiers={kind: tuple(sorted(names)) for kind, names in device.tiers.items()},
         notes=tuple(notes),

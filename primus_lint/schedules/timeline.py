@@ -8,11 +8,11 @@ NumPy arrays; one pass then simulates a whole grid of recipes with the same sche
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ..formula import is_scalar
+from ..formula import is_scalar, maximum
 from .events import Event, schedule, stage_of
 
 Durations = Sequence[Sequence[Any]]  # [rank][chunk], seconds
@@ -184,6 +184,33 @@ def simulate(
     one value or [from rank][to rank]; it occupies neither rank. `fused_s(members)` prices a fused group, by default
     the sum of its members. Values may be arrays that broadcast together.
     """
+    pp = order.pp
+    start_s: list[list[Any]] = [[] for _ in range(pp)]
+    end_s: list[list[Any]] = [[] for _ in range(pp)]
+    busy_s: list[Any] = [0.0] * pp
+    for step, start, duration, end in _played(order, forward_s, backward_s, weight_s, p2p_s, fused_s):
+        start_s[step.rank].extend([start] * len(step.work))
+        end_s[step.rank].extend([end] * len(step.work))
+        busy_s[step.rank] = busy_s[step.rank] + duration
+    span_s = [ends[-1] - starts[0] for starts, ends in zip(start_s, end_s, strict=True)]
+    return Timeline(start_s, end_s, busy_s, span_s, _largest([ends[-1] for ends in end_s]), _largest(span_s))
+
+
+def makespan(
+    order: Order, forward_s: Durations, backward_s: Durations, weight_s: Durations | None = None, p2p_s: Any = 0.0
+) -> Any:
+    """`simulate(...).makespan_s` alone."""
+    last: list[Any] = [0.0] * order.pp
+    for step, _, _, end in _played(order, forward_s, backward_s, weight_s, p2p_s):
+        last[step.rank] = end
+    return _largest(last)
+
+
+def _played(
+    order: Order, forward_s: Durations, backward_s: Durations, weight_s: Durations | None, p2p_s: Any,
+    fused_s: Callable[[tuple[Event, ...]], Any] | None = None,
+) -> Iterator[tuple[Step, Any, Any, Any]]:  # fmt: skip
+    """Every step with its start, duration and end, see `simulate`."""
     pp, chunks = order.pp, order.chunks
     weight = weight_s if weight_s is not None else [[0.0] * chunks for _ in range(pp)]
     cost = [
@@ -196,35 +223,28 @@ def simulate(
 
         largest = np.maximum
     now: list[Any] = [0.0] * pp
-    end_of: list[Any] = [0.0] * order.results
-    start_s: list[list[Any]] = [[] for _ in range(pp)]
-    end_s: list[list[Any]] = [[] for _ in range(pp)]
-    busy_s: list[Any] = [0.0] * pp
-    for rank, work, inputs, results, members in order.steps:
+    end_of: dict[int, Any] = {}  # results that are still waited for: each by one step
+    for step in order.steps:
+        rank, work, inputs, results, members = step
         start = now[rank]
         for result, source in inputs:
-            arrival = end_of[result] if source == rank else end_of[result] + link[source][rank]
-            start = largest(start, arrival)
+            end = end_of.pop(result)
+            start = largest(start, end if source == rank else end + link[source][rank])
         if len(work) == 1:
             duration = cost[work[0]]
-            start_s[rank].append(start)
-            end_s[rank].append(start + duration)
         else:
             duration = sum([cost[index] for index in work]) if fused_s is None else fused_s(members)
-            start_s[rank].extend([start] * len(work))
-            end_s[rank].extend([start + duration] * len(work))
-        end = start + duration
-        busy_s[rank] = busy_s[rank] + duration
-        now[rank] = end
+        end = now[rank] = start + duration
         for result in results:
             end_of[result] = end
-    makespan_s = now[0]
-    span_s = [now[rank] - start_s[rank][0] for rank in range(pp)]
-    longest_span_s = span_s[0]
-    for rank in range(1, pp):
-        makespan_s = largest(makespan_s, now[rank])
-        longest_span_s = largest(longest_span_s, span_s[rank])
-    return Timeline(start_s, end_s, busy_s, span_s, makespan_s, longest_span_s)
+        yield step, start, duration, end
+
+
+def _largest(values: list[Any]) -> Any:
+    most = values[0]
+    for value in values[1:]:
+        most = maximum(most, value)
+    return most
 
 
 def _links(p2p_s: Any, pp: int) -> list[list[Any]]:

@@ -34,12 +34,14 @@ from primus_lint.tune.keys import (
     STATE_KEYS,
     TP,
 )
+from primus_lint.tune.records import Scored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from primus_lint.ir.layout import Chunk
     from primus_lint.ir.run import Run
+    from primus_lint.projection.compute import Block
     from primus_lint.tune.grid import Evaluator
     from primus_lint.tune.space import Axis, Base, Space
 
@@ -67,6 +69,7 @@ class Bound(NamedTuple):
     elements: Any = None  # of a counted base: positions of its legal elements
     seconds: Any = None  # and what each of them takes at least
     least_bytes: Any = None  # and needs at least; None: not asked yet
+    partly_bytes: Any = None  # and where not whole layers are recomputed
 
 
 class Bounds:
@@ -78,6 +81,8 @@ class Bounds:
         self.by_time = by_time
         self.shapes: dict[tuple[Axis, ...], Shape] = {}
         self.priced: dict[Any, dict[Any, Any]] = {}
+        self.wholes: dict[Block, Any] = {}
+        self.known: dict[Any, dict[str, Any]] = {}
         self.floors: dict[Any, float] = {}
         self.counted: dict[tuple[int, ...], int] = {}  # forms by the sizes of chunks
         self.straggling = Device(evaluator.accelerator, None, space.run).straggling
@@ -90,10 +95,20 @@ class Bounds:
 
     def prices(self, base: Base) -> dict[Any, Any]:
         """What layers of a base cost on its whole grid: the same for all splits and shardings with its switches."""
-        name = (base.axes, switches(base, SPLITS))
-        if name not in self.priced:
-            self.priced[name] = {}
-        return self.priced[name]
+        return self.priced.setdefault((base.axes, switches(base, SPLITS)), {})
+
+    def scored(self, base: Base, indices: Any, given_up: bool) -> Scored:
+        """Some elements of a base, with or without accelerations, for all forms."""
+        if given_up:
+            base = base._replace(keys={**base.keys, **self.space.given_up})
+        shape, prices = self.shape(base.axes), self.prices(base)
+        if not prices:
+            self.evaluator.work([base], WITHOUT, shape, prices)
+        return Scored(shape, indices, prices)
+
+    def broken(self, base: Base) -> dict[str, Any]:
+        """Which elements of a base break rules that no split enters: the same for all bases of a group."""
+        return self.known.setdefault((base.axes, switches(base, frozenset(SPLIT_KEYS))), {})
 
     def groups(self) -> list[Bound]:
         """Every group of the space with its bound."""
@@ -131,7 +146,7 @@ class Bounds:
         base, evaluator = bases[0], self.evaluator
         shape = self.shape(base.axes)
         names = evaluator.names({**base.keys, **WITHOUT}, shape.columns)
-        keep = evaluator.legal(names, evaluator.of_any_split, shape.valid, _ignore)
+        keep = evaluator.legal(names, evaluator.of_any_split, shape.valid, _ignore, self.broken(base))
         if not keep.any():
             return Bound(float("inf"), bases, None, keep)
         work = evaluator.work(bases, WITHOUT, shape, self.prices(base))
@@ -175,17 +190,16 @@ class Bounds:
 
     def whole(self, prices: dict[Any, Any], kind: Any) -> Any:
         """Forward and backward of a priced part of the model; 0 of one without a price (then it is not counted)."""
-        name = ("whole", kind)
-        if name not in prices:
-            found = prices.get(kind)
-            block = found[0] if isinstance(found, tuple) else found
-            if block is None:
-                return 0.0
-            prices[name] = sum(
+        found = prices.get(kind)
+        block = found[0] if isinstance(found, tuple) else found
+        if block is None:
+            return 0.0
+        if block not in self.wholes:
+            self.wholes[block] = sum(
                 part.seconds + part.of(COMPUTE) * self.straggling
                 for part in (block.forward, block.backward, block.weight)
             )
-        return prices[name]
+        return self.wholes[block]
 
     def changed(self, base: Base) -> float:
         """Changed keys of a base."""
@@ -207,7 +221,7 @@ class Bounds:
         shape, evaluator = self.shape(base.axes), self.evaluator
         counts: dict[str, int] = {}
         names = evaluator.names({**base.keys, **WITHOUT}, shape.columns)
-        evaluator.legal(names, evaluator.others, shape.valid, counts.__setitem__)
+        evaluator.legal(names, evaluator.others, shape.valid, counts.__setitem__, self.broken(base))
         return counts
 
     def legal_and_seconds(self, base: Base, removed: Callable[[str, int], None]) -> tuple[Any, Any]:
@@ -215,31 +229,32 @@ class Bounds:
         where they cannot be told, or are not asked for)."""
         shape, evaluator = self.shape(base.axes), self.evaluator
         names = evaluator.names({**base.keys, **WITHOUT}, shape.columns)
-        keep = evaluator.legal(names, evaluator.others, shape.valid, removed)
+        keep = evaluator.legal(names, evaluator.others, shape.valid, removed, self.broken(base))
         seconds: Any = None
         if keep.any() and self.by_time:
             seconds = evaluator.seconds(evaluator.run(names), shape.shape, self.prices(base))
         return keep, 0.0 if seconds is None else np.where(np.isfinite(seconds), seconds, 0.0)
 
-    def least_bytes(self, base: Base, indices: Any, form: dict[str, Any]) -> Any:
-        """What some elements of a base need at least in any form of a kind (0 where it cannot be told).
+    def least_bytes(self, base: Base, indices: Any) -> tuple[Any, Any]:
+        """What some elements of a base need at least in any form, and in any without whole layers recomputed (0 where it
+        cannot be told).
 
-        `form` is the one of its kind that needs least. With every layer recomputed alone, a micro-batch in flight keeps
-        the input of each layer and the backward has all tensors of one: any other form keeps at least as much, but for
-        one input of a layer. Of module lists the longest needs least: what it drops of a micro-batch in flight comes back
-        for one layer at a time.
+        With every layer recomputed alone, a micro-batch in flight keeps the input of each layer and the backward has all
+        tensors of one: any other form keeps at least as much, but for one input of a layer. Of module lists the longest
+        needs least: what it drops of a micro-batch in flight comes back for one layer at a time.
         """
         evaluator, run = self.evaluator, self.space.run
-        columns = self.shape(base.axes).chosen(indices)
-        least: Any = None
+        columns, shape = self.shape(base.axes).chosen(indices), (len(indices), 1)
+        least: list[Any] = [float("inf"), float("inf")]
         for given_up in ({}, self.space.given_up) if self.space.given_up else ({},):
-            names = evaluator.names({**base.keys, **form, **given_up}, columns)
-            peak = evaluator.bytes(evaluator.run(names), (len(indices), 1))
-            if peak is None:
-                return np.zeros(len(indices))
-            least = peak if least is None else np.minimum(least, peak)
+            fixed: dict[int, Any] = {}
+            for place, form in enumerate((LEAST, self.longest())):
+                names = evaluator.names({**base.keys, **form, **given_up}, columns)
+                peak = evaluator.bytes(evaluator.run(names), shape, fixed)
+                least[place] = np.minimum(least[place], 0 if peak is None else peak)
         inputs = run.batch.seq_length // names["cp"] * names["mbs"] * run.model.hidden_size * INPUT_BYTES
-        return (np.broadcast_to(least - inputs, (len(indices), 1)) / (1 + MEMORY_TOLERANCE))[:, 0]
+        whole, partly = (np.broadcast_to((peak - inputs) / (1 + MEMORY_TOLERANCE), shape)[:, 0] for peak in least)
+        return whole, partly
 
     def longest(self) -> dict[str, Any]:
         """The form of selective recomputation that needs least memory (it need not be legal)."""

@@ -110,14 +110,23 @@ class Shape:
 
     def chosen(self, indices: Any) -> Columns:
         """Columns [element, 1] of some elements (positions in the flattened grid)."""
+        pick = self.picker(indices)
+        return {key: pick(column) for key, column in self.columns.items()}
+
+    def picker(self, indices: Any) -> Callable[[Any], Any]:
+        """What takes some elements [element, 1] of an array over the grid (numbers stay as they are)."""
         places = np.unravel_index(indices, self.shape)
-        out = {}
-        for key, column in self.columns.items():
-            clipped = tuple(
-                place if size > 1 else np.zeros_like(place) for place, size in zip(places, column.shape, strict=True)
-            )
-            out[key] = column[clipped][:, None]
-        return out
+        flat: dict[tuple[int, ...], Any] = {}  # positions in an array of this shape
+
+        def pick(value: Any) -> Any:
+            if not isinstance(value, np.ndarray):
+                return value
+            if value.shape not in flat:
+                there = [place * (size > 1) for place, size in zip(places, value.shape, strict=True)]
+                flat[value.shape] = np.ravel_multi_index(there, value.shape)
+            return value.ravel()[flat[value.shape]][:, None]
+
+        return pick
 
     def point(self, index: int) -> dict[str, Any]:
         """The values of one element (its position in the flattened grid), as the file would say them."""
@@ -154,6 +163,7 @@ class Evaluator:
         self.about_forms = [entry for entry in entries if _about(entry, form_keys)]
         self.others = [entry for entry in entries if not _about(entry, form_keys)]
         self.of_any_split = [entry for entry in self.others if _plain(entry)]
+        self.without_split = frozenset(entry.name for entry in self.of_any_split)
         self.undecided: set[str] = set()  # rules whose array form could not decide: left to the exact rescoring
 
     def names(self, keys: dict[str, Any], columns: Columns) -> Any:
@@ -173,20 +183,23 @@ class Evaluator:
         subject = self.subject
         return build_run(names, subject.section, subject.target, subject.version, subject.lowered.framework)
 
-    def legal(self, names: Any, entries: list[Entry], keep: Any, removed: Callable[[str, int], None]) -> Any:
+    def legal(
+        self, names: Any, entries: list[Entry], keep: Any, removed: Callable[[str, int], None],
+        known: dict[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
         """The elements of `keep` (a mask, or a shape: all) that break none of some rules. `removed` is told how many
-        each rule took, the first one that did."""
+        each rule took, the first one that did. `known` is shared between structures that differ in their split alone: which
+        elements break those rules that no split enters."""
         keep = np.ones(keep, dtype=bool) if isinstance(keep, tuple) else keep.copy()
         for entry in entries:
-            assert entry.function is not None
-            try:
-                broken = entry.function(names)
-            except UNDECIDED as error:
-                if isinstance(error, ValueError) and "ambiguous" in str(error):
-                    self.undecided.add(entry.name)
-                continue
+            if known is None or entry.name not in self.without_split:
+                broken = self.broken(entry, names)
+            else:
+                if entry.name not in known:
+                    known[entry.name] = self.broken(entry, names)
+                broken = known[entry.name]
             if isinstance(broken, np.ndarray):
-                gone = keep & broken.astype(bool)
+                gone = keep & broken.astype(bool, copy=False)
                 number = int(gone.sum())
                 if number:
                     removed(entry.name, number)
@@ -199,6 +212,16 @@ class Evaluator:
                 break
         return keep
 
+    def broken(self, entry: Entry, names: Any) -> Any:
+        """Which elements break a rule; False where that is not decided."""
+        assert entry.function is not None
+        try:
+            return entry.function(names)
+        except UNDECIDED as error:
+            if isinstance(error, ValueError) and "ambiguous" in str(error):
+                self.undecided.add(entry.name)
+            return False
+
     def seconds(self, run: Any, shape: Any, priced: dict[Any, Any]) -> Any:
         """Seconds of a step of every element; None when the structure cannot be projected. `priced` is shared between
         structures of the same columns and switches (see `projection.project`)."""
@@ -210,35 +233,35 @@ class Evaluator:
     def work(self, bases: list[Base], without: dict[str, Any], shape: Shape, priced: dict[Any, Any]) -> Any:
         """Mean busy seconds of the pipeline ranks in one step, which no split of some bases can be faster than; None
         when none of the splits can be projected."""
-        from primus_lint.projection import step_seconds
+        from primus_lint.projection import rank_work
 
         for base in bases:
             run = self.run(self.names({**base.keys, **without}, shape.columns))
-            step = None if run is None else step_seconds(run, self.accelerator, priced)
-            if step is not None:
+            work = None if run is None else rank_work(run, self.accelerator, priced)
+            if work is not None:
                 busy: Any = 0.0
-                for row, seconds in zip(step.stages, step.per_stage_s, strict=True):
+                for row, seconds in zip(work.stages, work.per_stage_s, strict=True):
                     busy = busy + seconds - sum(stage.sharded.seconds for stage in row)  # it depends on the split
-                work = busy / len(step.stages) * np.maximum(run.batch.num_microbatches, 1)
-                return np.broadcast_to(work, shape.shape)
+                return np.broadcast_to(busy / len(work.stages) * work.microbatches, shape.shape)
         return None
 
     def arithmetic(self, keys: dict[str, Any], shape: Shape, priced: dict[Any, Any]) -> Any:
         """Seconds of products and attention of all stages for one micro-batch; None when they cannot be projected."""
-        from primus_lint.projection import cost, step_seconds
+        from primus_lint.projection import cost, rank_work
 
         run = self.run(self.names(keys, shape.columns))
-        step = None if run is None else step_seconds(run, self.accelerator, priced)
-        if step is None:
+        work = None if run is None else rank_work(run, self.accelerator, priced)
+        if work is None:
             return None
         kinds = frozenset((cost.GEMM, cost.GROUPED_GEMM, cost.ATTENTION))
-        return sum(stage.whole.of(kinds) for row in step.stages for stage in row)
+        return sum(stage.whole.of(kinds) for row in work.stages for stage in row)
 
-    def bytes(self, run: Any, shape: Any) -> Any:
-        """Device bytes (the high estimate) of the heaviest rank of every element; None without an account."""
+    def bytes(self, run: Any, shape: Any, fixed: dict[int, Any] | None = None) -> Any:
+        """Device bytes (the high estimate) of the heaviest rank of every element; None without an account. `fixed` is
+        shared between forms of recomputation of the same elements (see `ledger.build`)."""
         from primus_lint.ledger import Ledger, ledger
 
-        account = None if run is None else ledger(run, self.accelerator)
+        account = None if run is None else ledger(run, self.accelerator, fixed)
         if not isinstance(account, Ledger):
             return None
         return np.broadcast_to(account.device_bytes[1], shape)

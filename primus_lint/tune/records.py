@@ -25,21 +25,17 @@ class Elements(NamedTuple):
 
 
 class Scored:
-    """Elements of a base on which several forms are scored, and what their layers cost (with and without accelerations)."""
+    """Elements of a base on which several forms are scored, and what these share: what layers cost (`prices`, of the whole
+    grid), and the fixed part of the memory."""
 
-    __slots__ = ("_elements", "indices", "prices", "shape")
-
-    def __init__(self, shape: Shape, indices: Any) -> None:
-        self.shape = shape
-        self.indices = indices
-        self.prices: dict[bool, dict[Any, Any]] = {False: {}, True: {}}
-        self._elements: Elements | None = None
-
-    @property
-    def elements(self) -> Elements:
-        if self._elements is None:
-            self._elements = Elements.of(self.shape, self.indices)
-        return self._elements
+    def __init__(self, shape: Shape, indices: Any, prices: dict[Any, Any]) -> None:
+        self.elements = Elements.of(shape, indices)
+        pick = shape.picker(indices)
+        self.prices = {
+            kind: tuple(block.each(pick) for block in part) if isinstance(part, tuple) else part.each(pick)
+            for kind, part in prices.items()
+        }
+        self.fixed: dict[int, Any] = {}
 
 
 class Found(NamedTuple):

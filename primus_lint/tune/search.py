@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from primus_lint.tune.bounds import LEAST, WITHOUT, Bound, Bounds
+from primus_lint.tune.bounds import WITHOUT, Bound, Bounds
 from primus_lint.tune.certificate import MEMORY_TOLERANCE, Certificate
 from primus_lint.tune.forms import Family, families
 from primus_lint.tune.grid import Evaluator, together
@@ -236,30 +236,34 @@ class Search:
             self.certificate.bounded += (len(item.elements) - len(elements)) * rows
             if not len(elements):
                 return None
-            least = self.bounds.least_bytes(base, elements, LEAST)
+            least, partly = self.bounds.least_bytes(base, elements)
             fits = least <= capacity
             self.certificate.drop("does not fit", int((~fits).sum()) * rows)
             if not fits.any():
                 return None
             bound = float(seconds[fits].min()) if self.bounds.by_time else item.least
-            return item._replace(least=bound, elements=elements[fits], seconds=seconds[fits], least_bytes=least[fits])
-        least = item.least_bytes[open_]
+            return item._replace(
+                least=bound,
+                elements=elements[fits],
+                seconds=seconds[fits],
+                least_bytes=least[fits],
+                partly_bytes=partly[fits],
+            )
         self.certificate.bounded += (len(item.elements) - len(elements)) * rows
         if len(elements):
-            self.forms(base, elements, seconds, least)
+            self.forms(base, elements, seconds, item.least_bytes[open_], item.partly_bytes[open_])
         return None
 
-    def forms(self, base: Base, elements: Any, seconds: Any, least: Any) -> None:
-        """Score the forms of a base on some elements, whose seconds and bytes in any form are at least those given."""
+    def forms(self, base: Base, elements: Any, seconds: Any, least: Any, partly: Any) -> None:
+        """Score the forms of a base on some elements, whose seconds and bytes in any form are at least those given (`partly`:
+        in any without whole layers recomputed)."""
         certificate, capacity = self.certificate, self.objective.capacity_bytes
-        shape = self.bounds.shape(base.axes)
-        partly = self.bounds.least_bytes(base, elements, self.bounds.longest())
         may_fit = partly <= capacity
         # of each kind of form (whole layers recomputed or not) the elements to look at
         left = {True: np.ones(len(elements), dtype=bool), False: may_fit.copy()}
         quick = np.ones(len(elements), dtype=bool)  # with the fewest layers of all recomputed whole
         bytes_of = {True: least, False: partly}
-        known: dict[bytes, Scored] = {}
+        known: dict[tuple[bytes, bool], Scored] = {}
         for family in families(self.space.forms(base), alone=() if self.front else (WITHOUT,)):
             number, full = family.size, family.full
             if not full:
@@ -269,9 +273,11 @@ class Search:
             certificate.bounded += int(((may_fit if not full else True) & ~chosen).sum()) * number
             if not chosen.any():
                 continue
-            scored = known.setdefault(chosen.tobytes(), Scored(shape, elements[chosen]))
             given_up = any(key in family.forms[0] for key in self.space.given_up)
-            outcome = self.score(base.keys, family, scored, scored.prices[given_up], bytes_of[full][chosen])
+            name = chosen.tobytes(), given_up
+            if name not in known:
+                known[name] = self.bounds.scored(base, elements[chosen], given_up)
+            outcome = self.score(base.keys, family, known[name], bytes_of[full][chosen])
             if family.forms[0] == WITHOUT and not self.front:
                 # what fits without recomputation need not be looked at with it
                 for kind in left:
@@ -299,9 +305,7 @@ class Search:
         keep = np.concatenate([[True], least[1:] < least[:-1]])
         self.known = (seconds[keep], least[keep])
 
-    def score(
-        self, keys: dict[str, Any], family: Family, scored: Scored, priced: dict[Any, Any], least_bytes: Any
-    ) -> Outcome:
+    def score(self, keys: dict[str, Any], family: Family, scored: Scored, least_bytes: Any) -> Outcome:
         """Legality, seconds and bytes of some elements in the forms of a family; keep what may matter."""
         evaluator, certificate, objective = self.evaluator, self.certificate, self.objective
         certificate.structures += 1
@@ -329,7 +333,7 @@ class Search:
         forms = [family.forms[place] for place in places]
         keep, changed = (np.concatenate([rows[place] for place in places], axis=1) for rows in (masks, counts))
         run = together([runs[place] for place in places])
-        seconds = evaluator.seconds(run, keep.shape, priced)
+        seconds = evaluator.seconds(run, keep.shape, scored.prices)
         if seconds is None:
             certificate.drop("cannot be projected", int(keep.sum()))
             return Outcome(nothing, nothing)
@@ -338,18 +342,12 @@ class Search:
         certificate.bounded += _take(keep, ~self.dominated(seconds, least_bytes[:, None]))
         if not keep.any():
             return Outcome(nothing, slow)
-        rows = np.flatnonzero(keep.any(axis=1))
-        chosen = {key: column[rows] for key, column in elements.columns.items()}
-        if family.axis is not None:
-            chosen[NUMBER] = columns[NUMBER]
-        narrow = [evaluator.run(evaluator.names({**keys, **form}, chosen)) for form in forms]
-        peaks = evaluator.bytes(together(narrow), (len(rows), keep.shape[1]))
+        peaks = evaluator.bytes(run, keep.shape, scored.fixed)
         if peaks is None:
             certificate.drop("memory cannot be accounted", int(keep.sum()))
             return Outcome(nothing, slow)
         at = np.nonzero(keep)
-        peak = peaks[np.searchsorted(rows, at[0]), at[1]]
-        seconds, changed = seconds[at], changed[at]
+        peak, seconds, changed = peaks[at], seconds[at], changed[at]
         fits = peak <= objective.capacity_bytes
         near = ~fits & (peak <= objective.capacity_bytes * (1 + MEMORY_TOLERANCE))
         certificate.drop("does not fit", int((~fits).sum()))
