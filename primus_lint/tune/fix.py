@@ -15,9 +15,10 @@ from primus_lint.tune.keys import FSDP2, MEGATRON_FSDP, PIPELINE_KEYS
 from primus_lint.tune.propose import Proposal, Rules, propose, same_score
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from primus_lint.pipeline import Checked, Options
+    from primus_lint.readers.document import Section
     from primus_lint.rules.finding import Finding, Fix
     from primus_lint.settings import Settings
     from primus_lint.tune.certificate import Certificate
@@ -126,14 +127,16 @@ def _apply(
     spare. Returns whether it was."""
     if finding.section is None:
         return False
-    hangs = next((key for key in finding.keys if key in result.outside), None)
-    if hangs is not None and finding.severity == "error":
-        result.refused[finding.code, fix.title] = f"{hangs} comes from {result.outside[hangs]}, not from the file"
+    hangs = {key: result.outside[key] for key in finding.keys if key in result.outside}
+    if hangs and finding.severity == "error":
+        result.refused[finding.code, fix.title] = _said(hangs)
         return False
+    outside = _outside(result, finding.section, fix.changes, options)
     checked = _rewritten(result, fix.changes, finding.section.name, options, settings)
     if checked is None:
-        if outside := _outside(result, finding, fix):
-            result.refused[finding.code, fix.title] = outside
+        if outside:
+            result.refused[finding.code, fix.title] = _said(outside)
+            result.outside |= outside
         return False
     old = _errors(result.after)
     new = _errors(checked)
@@ -144,7 +147,8 @@ def _apply(
     if more is not None:
         why = f"it would give error[{more.name}] {more.message}"
     elif not gone:
-        why = _outside(result, finding, fix) or "the finding would remain"
+        why = _said(outside) or "the finding would remain"
+        result.outside |= outside
     elif not _as_roomy(result.after, checked, how, finding.severity):
         why = "the memory to spare would be gone"
     if why is not None:
@@ -157,15 +161,22 @@ def _apply(
     return True
 
 
-def _outside(result: FixResult, finding: Finding, fix: Fix) -> str:
-    """Why an edit of the file cannot change what a fix changes: the environment sets it. "" where none does."""
-    for change in fix.changes:
-        origin = None if finding.section is None else finding.section.origin(change.key)
+def _outside(result: FixResult, section: Section, changes: Iterable[Change], options: Options) -> dict[str, str]:
+    """Changed keys that no edit of the file can change, and where their values come from: `--set`, or the environment."""
+    found: dict[str, str] = {}
+    stated = dict(options.set_values)
+    for change in changes:
+        origin = section.origin(change.key)
         value = None if origin is None else result.after.document.env_used.get(origin.variable or "")
-        if origin is not None and value is not None:
-            result.outside[change.key] = f"{origin.variable}={value}"
-            return f"{change.key} comes from {origin.variable}={value}, not from the file"
-    return ""
+        if change.key in stated:
+            found[change.key] = f"--set {change.key}={stated[change.key]}"
+        elif origin is not None and value is not None:
+            found[change.key] = f"{origin.variable}={value}"
+    return found
+
+
+def _said(outside: dict[str, str]) -> str:
+    return "; ".join(f"{key} comes from {place}, not from the file" for key, place in outside.items())
 
 
 def _errors(checked: Checked) -> dict[str, list[Finding]]:
@@ -269,6 +280,7 @@ def _search(result: FixResult, index: int, options: Options, settings: Settings 
             result.messages.append(line)
         return
     if len(result.messages) == said:
-        result.messages.append(
-            "a better recipe was found but not written: the rewritten file would not score as it does"
-        )
+        changes = [Change("set", key, value) for key, value in proposal.candidates[0].changes.items()]
+        why = _said(_outside(result, subject.section, changes, options))
+        why = why or "the rewritten file would not score as it does"
+        result.messages.append(f"a better recipe was found but not written: {why}")

@@ -18,6 +18,7 @@ from primus_lint.tune.keys import (
     GRAD_OVERLAP,
     LAYOUT,
     LOSS_KEYS,
+    NUMBER,
     PARAM_OVERLAP,
     PIPELINE_KEYS,
     PP,
@@ -30,6 +31,7 @@ from primus_lint.tune.keys import (
     TP_OVERLAP,
 )
 from primus_lint.tune.rescore import Candidate, name_of, rescore
+from primus_lint.tune.rewrite import locate_origin
 from primus_lint.tune.ties import model_parallel, told_apart
 from primus_lint.tune.what_if import different
 
@@ -43,6 +45,12 @@ KEY_WORTH = 0.002  # of the step: what every further changed key must gain
 AT_MOST = 0.01  # of the step: what may be given up altogether
 LAYOUT_KEYS = 3  # a layout text is as much to read, and to keep right, as so many more keys
 STARTS = 6  # recipes of different splits that are simplified
+GRANULARITY = "recompute_granularity"
+READ: dict[Any, tuple[str, ...]] = {  # of the keys of recomputation, by granularity
+    None: (),
+    "selective": ("recompute_modules",),
+    "full": ("recompute_method", NUMBER, "recompute_layer_ids"),
+}
 GROUPS: tuple[tuple[str, ...], ...] = (
     (PP, *SPLIT_KEYS, *PIPELINE_KEYS), PIPELINE_KEYS, RECOMPUTE_KEYS, (CP, CP_TYPE), (TP, SP, TP_OVERLAP), (GRAD_OVERLAP, PARAM_OVERLAP),
     (*SHARDING_KEYS, *FOLLOWING, PARAM_OVERLAP, BF16_REDUCE), GEMM_KEYS, tuple(dict.fromkeys((*DEEPEP_KEYS, *EXPERT_KEYS))), FP8_KEYS, LOSS_KEYS, STATE_KEYS,
@@ -91,7 +99,21 @@ def simplify(subject: Subject, result: Result, excused: frozenset[str]) -> Candi
         then = {**given, **each.changes}
         return effort(each.changes), model_parallel(then[TP], then[PP], then[CP]), each.iteration_s, each.name
 
-    return min((each for each in stripped if not told_apart(each.projection, best.projection)), key=plainness)
+    chosen = min((each for each in stripped if not told_apart(each.projection, best.projection)), key=plainness)
+    tidy = score({**chosen.changes, **left_over(subject, chosen.changes, result)})
+    same = tidy is not None and (tidy.iteration_s, tidy.peak_bytes) == (chosen.iteration_s, chosen.peak_bytes)
+    return tidy if tidy is not None and same else chosen
+
+
+def left_over(subject: Subject, changes: dict[str, Any], result: Result) -> dict[str, None]:
+    """Keys of recomputation that the file sets and that mean nothing under the recipe's new form of it, without a value."""
+    if GRANULARITY not in changes:
+        return {}
+    then = {**result.space.given, **changes}
+    read = READ[then[GRANULARITY]]
+    idle = [key for key in RECOMPUTE_KEYS if key not in (GRANULARITY, *read) and then.get(key) is not None]
+    here = [key for key in idle if locate_origin(subject.section, key, subject.document) is not None]
+    return dict.fromkeys(key for key in here if result.space.pins.allows(key))
 
 
 def plain(result: Result, limit_s: float) -> list[dict[str, Any]]:

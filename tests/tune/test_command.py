@@ -90,6 +90,23 @@ def test_what_does_not_fit_has_no_gain(repo: Path, lint: Any) -> None:
     assert outcome(lint, *NARROW, OOM)["sections"][0]["gain"] is None
 
 
+def test_what_set_says_cannot_be_written_over_and_is_named(repo: Path, lint: Any) -> None:
+    stated = "tensor_model_parallel_size=4"  # eight replicas of one GPU are faster, and fit
+    result = lint("tune", *NARROW, "--set", stated, CLEAN)
+    assert result.stdout == ""
+    assert f"not written: tensor_model_parallel_size comes from --set {stated}, not from the file" in result.stderr
+
+
+def test_what_belongs_to_a_recomputation_goes_with_it(repo: Path, lint: Any) -> None:
+    """Method and number would stay behind without a meaning. (A rule repairs this recipe, too, where it may.)"""
+    lines = ["recompute_granularity: full", "recompute_method: block", "recompute_num_layers: 32"]
+    text = (repo / CLEAN).read_text().replace("use_dist", "\n      ".join([*lines, "use_dist"]))
+    (repo / CLEAN).write_text(text + "# primus-lint: file-ignore[recompute-without-need] the search is to find it\n")
+    data = outcome(lint, *NARROW, CLEAN)
+    assert [line[1:].strip() for line in data["diff"].splitlines() if line.startswith("-  ")][:3] == lines
+    assert data["diff"].count("+  ") == sum(value is not None for value in data["sections"][0]["changes"].values())
+
+
 def test_several_files_at_a_time(repo: Path, lint: Any) -> None:
     words = ("tune", "--json", *NARROW, "configs")
     alone, together = json.loads(lint(*words).stdout), json.loads(lint(*words, "--jobs", "2").stdout)
