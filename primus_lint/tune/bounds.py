@@ -81,8 +81,8 @@ class Bounds:
         self.by_time = by_time
         self.shapes: dict[tuple[Axis, ...], Shape] = {}
         self.priced: dict[Any, dict[Any, Any]] = {}
-        self.wholes: dict[Block, Any] = {}
-        self.known: dict[Any, dict[str, Any]] = {}
+        self.wholes: dict[Block, Any] = {}  # seconds of priced parts
+        self.known: dict[Any, dict[str, Any]] = {}  # outcomes of rules by group
         self.floors: dict[Any, float] = {}
         self.counted: dict[tuple[int, ...], int] = {}  # forms by the sizes of chunks
         self.straggling = Device(evaluator.accelerator, None, space.run).straggling

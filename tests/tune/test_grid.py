@@ -152,6 +152,42 @@ def test_no_form_needs_less_than_the_least(seed: int) -> None:
                 assert form["recompute_granularity"] == "full" or (partly <= peak[:, 0]).all(), (base.keys, form)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_structures_share_is_the_same_in_each_of_them(seed: int) -> None:
+    """Outcomes of rules between splits, prices of layers and the fixed part of memory between forms."""
+    rng = random.Random(seed)
+    evaluator, space = space_of(drawn(700 + seed), unsafe=seed % 2 == 0)
+    space.given_up = {"moe_permute_fusion": bool(seed % 4 < 2)} if space.run.model.moe is not None else {}
+    bounds = Bounds(evaluator, space, True)
+    bases = list(space.bases())
+    with np.errstate(all="ignore"):
+        for base in rng.sample(bases, min(40, len(bases))):
+            own: dict[str, int] = {}
+            names = evaluator.names({**base.keys, **WITHOUT}, bounds.shape(base.axes).columns)
+            valid = bounds.shape(base.axes).valid
+            keep = evaluator.legal(names, evaluator.others, valid, own.__setitem__)
+            assert own == bounds.removed(base), base.keys
+        for base in rng.sample(bases, min(4, len(bases))):
+            keep = bounds.legal_and_seconds(base, lambda name, number: None)[0]
+            indices = np.flatnonzero(keep)[:20]
+            shape = (len(indices), 1)
+            for given_up in (False, True)[: 1 + bool(space.given_up)] if len(indices) else ():
+                scored = bounds.scored(base, indices, given_up)
+                more = space.given_up if given_up else {}
+                for form, axis in space.forms(base):
+                    number = {} if axis is None else {axis.keys[0]: axis.rows[0][0]}
+                    run = evaluator.run(
+                        evaluator.names({**base.keys, **form, **number, **more}, scored.elements.columns)
+                    )
+                    pairs = (
+                        (evaluator.seconds(run, shape, scored.prices), evaluator.seconds(run, shape, {})),
+                        (evaluator.bytes(run, shape, scored.fixed), evaluator.bytes(run, shape)),
+                    )
+                    for shared, alone in pairs:
+                        assert (shared is None) == (alone is None)
+                        assert shared is None or (shared == alone).all(), (base.keys, form)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_forms_side_by_side_equal_each_alone(seed: int) -> None:
     """Lists of recomputed modules along the last axis: seconds and bytes are those of every list by itself."""
