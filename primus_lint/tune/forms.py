@@ -34,8 +34,8 @@ class Family(NamedTuple):
 
 
 def families(forms: Iterable[tuple[Form, Axis | None]], alone: Sequence[Form] = ()) -> list[Family]:
-    """The forms of a base in families: those of `alone` by themselves and first; `block` before `uniform`; forms with further
-    keys (which give up an acceleration) after those without."""
+    """The forms of a base in families: those of `alone` by themselves and first, in their order; `block` before `uniform`;
+    forms with further keys (which give up an acceleration) after those without."""
     found: list[Family] = []
     beside: dict[tuple[str, ...], int] = {}  # by further keys: where the family is
     for form, axis in forms:
@@ -49,10 +49,11 @@ def families(forms: Iterable[tuple[Form, Axis | None]], alone: Sequence[Form] = 
             beside[more] = len(found)
             found.append(Family((form,), None))
 
-    def rank(family: Family) -> tuple[bool, bool, bool, bool]:
+    def rank(family: Family) -> tuple[int, bool, bool, bool]:
         form = family.forms[0]
         more = any(key not in RECOMPUTE_KEYS for key in form)
-        return form not in alone, more, family.axis is not None, form["recompute_method"] == "uniform"
+        place = alone.index(form) if form in alone else len(alone)
+        return place, more, family.axis is not None, form["recompute_method"] == "uniform"
 
     return sorted(found, key=rank)
 

@@ -264,7 +264,10 @@ class Search:
         quick = np.ones(len(elements), dtype=bool)  # with the fewest layers of all recomputed whole
         bytes_of = {True: least, False: partly}
         known: dict[tuple[bytes, bool], Scored] = {}
-        for family in families(self.space.forms(base), alone=() if self.front else (WITHOUT,)):
+        own = {key: self.evaluator.given.get(key) for key in RECOMPUTE_KEYS}
+        # the recipe's own form may cost no time either, and changes less than none does
+        alone = (WITHOUT,) if own["recompute_granularity"] == "full" else (own, WITHOUT)
+        for family in families(self.space.forms(base), alone=() if self.front else alone):
             number, full = family.size, family.full
             if not full:
                 certificate.drop("does not fit", int((~may_fit).sum()) * number)
