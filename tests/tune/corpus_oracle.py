@@ -37,7 +37,7 @@ def arguments(subject: Subject) -> dict[str, Any]:
     args = {**subject.lowered.namespace, "vocab_size": subject.run.model.vocab_size}  # that of the tokenizer
     args["grad_reduce_in_bf16"] = subject.run.precision.grads_dtype == "bf16"  # the one flag that the oracle has for it
     if args.get("recompute_layer_ids"):  # Primus's list of layers, instead of a method; it changes no state
-        args["recompute_method"] = "uniform"
+        args |= {"recompute_method": "uniform", "recompute_num_layers": 1}
     if args.get("num_experts"):
         args["moe_ffn_hidden_size"] = args.get("moe_ffn_hidden_size") or args["ffn_hidden_size"]
         if args["moe_token_dispatcher_type"] == "flex":
