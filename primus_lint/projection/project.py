@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from primus_lint.formula import is_scalar, maximum, sqrt
 from primus_lint.projection import cost, data_parallel, flops, optimizer, pipeline
@@ -13,12 +13,15 @@ from primus_lint.projection.shapes import single_kernel
 from primus_lint.projection.traffic import ELEMENT_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from primus_lint.hardware.records import Accelerator, NodeType
     from primus_lint.ir.run import Run
     from primus_lint.projection.calibrate import Learned
     from primus_lint.projection.cost import Pair
     from primus_lint.projection.device import Device
 
+Found = TypeVar("Found")
 # What kernels, collectives and schedule together do not tell (clocks under sustained power, kernel generations, cold
 # caches): the spread of whole steps around the sum of their parts. It is common to all recipes on a device and software,
 # so that it widens the band of an iteration but not that of a comparison (`spreads_s`).
@@ -116,38 +119,32 @@ def project(
     recipes, see `LayerTable`. Sizes that do not divide (an illegal recipe) give a meaningless number or None, never an
     exception: legality is decided elsewhere.
     """
-    from primus_lint.projection.device import Device
-
-    if why_not(run) is not None or accelerator is None:
-        return None
-    try:
-        return project_on(run, Device(accelerator, node, run, learned), priced)
-    except (ArithmeticError, TypeError, ValueError):
-        return None  # sizes of a wrong kind or beyond floating point: the rules that read them say so
+    return _computed(run, accelerator, lambda device: project_on(run, device, priced), node, learned)
 
 
 def step_seconds(run: Run, accelerator: Accelerator | None, priced: dict[Any, Any] | None = None) -> Timing | None:
     """`project` without breakdown and band, for grids: their seconds are the same."""
-    from primus_lint.projection.device import Device
-
-    if why_not(run) is not None or accelerator is None:
-        return None
-    try:
-        return timing(run, Device(accelerator, None, run, banded=False), priced)
-    except (ArithmeticError, TypeError, ValueError):
-        return None
+    return _computed(run, accelerator, lambda device: timing(run, device, priced), banded=False)
 
 
 def rank_work(run: Run, accelerator: Accelerator | None, priced: dict[Any, Any] | None = None) -> Work | None:
     """What the ranks do in `step_seconds`, without when they do it."""
+    return _computed(run, accelerator, lambda device: work(run, device, priced), banded=False)
+
+
+def _computed(
+    run: Run, accelerator: Accelerator | None, compute: Callable[[Device], Found], node: NodeType | None = None,
+    learned: Learned | None = None, banded: bool = True,
+) -> Found | None:  # fmt: skip
+    """What is computed of a recipe on a device; None where it cannot be."""
     from primus_lint.projection.device import Device
 
     if why_not(run) is not None or accelerator is None:
         return None
     try:
-        return work(run, Device(accelerator, None, run, banded=False), priced)
+        return compute(Device(accelerator, node, run, learned, banded=banded))
     except (ArithmeticError, TypeError, ValueError):
-        return None
+        return None  # sizes of a wrong kind or beyond floating point: the rules that read them say so
 
 
 class Work(NamedTuple):

@@ -166,19 +166,25 @@ def choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         if near is not None and bad == [value.value]:  # what stops the run trains nothing that could change
             safety = "safe" if stage is not None else "unsafe"
             fixes = (Fix(f"write {near}", safety, (Change("set", key, near),)),)
-        finding = say(
-            rule, subject, f"{message}; Primus does not check it: {does}", (key,),
-            severity=rule["severity"] if stage is None else "error", fixes=fixes,
-        )  # fmt: skip
-        if stage is not None:
-            finding.stage = STAGES.index(stage)
-        yield finding
+        yield _unchecked(rule, subject, key, stage, f"{message}; Primus does not check it: {does}", fixes)
+
+
+def _unchecked(
+    rule: dict[str, Any], subject: Subject, key: str, stage: str | None, message: str, fixes: tuple[Fix, ...] = ()
+) -> Finding:
+    """A value that nothing checks: an error of the stage that it stops, else of the rule's severity."""
+    from primus_lint.rules.templates import STAGES
+
+    severity = rule["severity"] if stage is None else "error"
+    finding = say(rule, subject, message, (key,), severity=severity, fixes=fixes)
+    if stage is not None:
+        finding.stage = STAGES.index(stage)
+    return finding
 
 
 def nulls(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Keys set to null that Megatron counts on: Primus puts the None on the arguments."""
     from primus_lint.rules.checks.choice_effects import null_effect
-    from primus_lint.rules.templates import STAGES
 
     names = subject.lowered.namespace
     told = {key for finding in subject.conditions if finding.severity == "error" for key in finding.keys[:1]}
@@ -186,9 +192,7 @@ def nulls(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         found = null_effect(key, names) if value.value is None and key not in told else None
         if found is not None:
             stage, does = found
-            finding = say(rule, subject, f"{key} needs a value, null is none: {does}", (key,))
-            finding.stage = STAGES.index(stage)
-            yield finding
+            yield _unchecked(rule, subject, key, stage, f"{key} needs a value, null is none: {does}")
 
 
 def _titan_choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
@@ -197,7 +201,6 @@ def _titan_choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         return
     from primus_lint.rules.checks.choice_effects import meant, titan_effect
     from primus_lint.rules.checks.titan_fields import fields
-    from primus_lint.rules.templates import STAGES
 
     known, names = fields(subject.version), subject.lowered.namespace
     told = {key for finding in subject.conditions if finding.severity == "error" for key in finding.keys[:1]}
@@ -212,13 +215,7 @@ def _titan_choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         if near is not None:
             message += f" (near: {near})"
             fixes = (Fix(f"write {near}", "unsafe" if stage is None else "safe", (Change("set", key, near),)),)
-        finding = say(
-            rule, subject, f"{message}; Primus does not check it: {does}", (key,),
-            severity=rule["severity"] if stage is None else "error", fixes=fixes,
-        )  # fmt: skip
-        if stage is not None:
-            finding.stage = STAGES.index(stage)
-        yield finding
+        yield _unchecked(rule, subject, key, stage, f"{message}; Primus does not check it: {does}", fixes)
 
 
 def _bridge_choices(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
