@@ -66,6 +66,7 @@ def values_of(
     removed: list[Given] = []
     strange = False
     waiting: dict[tuple[str, str], list[Given]] = {}
+    last: dict[str, tuple[Given, Any]] = {}
     for item in given:
         flag = known.get(item.flag)
         if flag is None and item.flag in at_hand:
@@ -93,6 +94,11 @@ def values_of(
         strange = strange or (item.unknown is None and _strange(flag, value))
         origin = item.origin._replace(value=value)
         old = values.get(flag.key)
+        if item.unknown is None:
+            before, lost = last.get(flag.key, (item, value))
+            if lost != value and (script or before.flag != item.flag):  # a key of YAML twice is told as such
+                problems.append(_repeated(before, lost, item, value, path))
+            last[flag.key] = (item, value)
         values[flag.key] = Value(value, (origin,) if old is None else (origin, *old.origins))
     if script:
         problems.extend(_of_other_programs(values, version, path, script if stock else ""))
@@ -221,9 +227,21 @@ def _older(items: list[Given], version: str, path: str) -> LocatedProblem:
     return problem._replace(key_path=(*items[0].origin.key_path[:-1], key))
 
 
+def _repeated(lost: Given, value: Any, wins: Given, runs: Any, path: str) -> LocatedProblem:
+    """A flag whose earlier value never runs; `--x` and `--no-x` are one flag."""
+    said = f"{lost.flag} {value}" if isinstance(value, (int, float, str)) and lost.words else lost.flag
+    instead = f"{wins.flag} {runs}" if isinstance(runs, (int, float, str)) and wins.words else wins.flag
+    return _problem("repeated-flag", f"{said} is lost: {instead} follows, and the last one holds", lost, path, False)
+
+
 def _unknown(item: Given, version: str, path: str) -> LocatedProblem:
     near = _near(item.flag, version)
     hint = f"; near: {', '.join(near)}" if near else ""
+    name = item.flag.lstrip("-").replace("-", "_")
+    for label, framework in (("Primus", "primus-megatron"), ("TorchTitan", "torchtitan"), ("MaxText", "maxtext")):
+        if name in table(framework)["keys"]:
+            hint = f": it is a key of {label}{hint}"
+            break
     return _problem("unknown-flag", f"{item.flag} is no flag of Megatron-LM {version}{hint}", item, path, False)
 
 

@@ -74,7 +74,9 @@ def _overridden(key: str, document: ResolvedDocument, section: Section) -> Place
 
 def _says_nothing(origin: Origin, label: str | None) -> bool:
     """A degree of one, or an unset key with no more to say than that, which a preset leaves as it is."""
-    return origin.value == 1 or (origin.value in (None, "null") and label in (None, "null"))
+    return (origin.value == 1 and origin.value is not True) or (
+        origin.value in (None, "null") and label in (None, "null")
+    )
 
 
 def _as_written(origin: Origin) -> str:

@@ -55,7 +55,9 @@ OMP_NUM_THREADS=4 torchrun --nproc_per_node 8 --nnodes=$NODES pretrain_gpt.py "$
 
 def test_a_script_like_upstreams() -> None:
     document = parse(SCRIPT)
-    assert document.problems == []
+    [repeated] = document.problems
+    assert (repeated.code, repeated.fatal) == ("repeated-flag", False)
+    assert repeated.message == "--lr 6e-05 is lost: --lr 0.0001 follows, and the last one holds"
     [section] = document.sections
     assert section.name == "pretrain_gpt.py" and section.framework == "megatron"
     assert {key: value.value for key, value in section.values.items()} == {

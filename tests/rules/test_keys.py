@@ -274,3 +274,64 @@ def test_recipe_arguments_are_one_finding(tmp_path: Path) -> None:
     example = {"framework": "megatron_bridge", "config": "sft_trainer.yaml", "preset": "llama3_8b.yaml"}
     (finding,) = findings(text, tmp_path, "K161", **example)
     assert finding.keys == ("tensor_model_parallel_size", "peft_dim")
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "says"),
+    [
+        ("megatron", "per_device_batch_size: 2", "a key of MaxText, not of Primus's Megatron backend"),
+        ("megatron", "max_target_length: 2048", "called seq_length here"),
+        ("torchtitan", "micro_batch_size: 2", "called training.local_batch_size here"),
+        ("maxtext", "micro_batch_size: 2", "called per_device_batch_size here"),
+        ("megatron_bridge", "local_batch_size: 2", "called micro_batch_size here"),
+    ],
+)
+def test_a_key_of_another_framework_is_not_renamed_to_what_looks_like_it(
+    framework: str, text: str, says: str, tmp_path: Path
+) -> None:
+    bridge = {"config": "sft_trainer.yaml", "preset": "qwen3_8b.yaml"} if framework == "megatron_bridge" else {}
+    (finding,) = findings(text, tmp_path, "K101", framework=framework, **bridge)
+    assert says in finding.message
+    assert (finding.severity, finding.fixes) == ("error", ())
+
+
+@pytest.mark.parametrize("text", ["local_batch_size: 2", "parallelism: {local_batch_size: 2}"])
+def test_a_key_in_the_wrong_section_is_told_its_own(text: str, tmp_path: Path) -> None:
+    (finding,) = findings(text, tmp_path, "K101", framework="torchtitan")
+    assert "training.local_batch_size" in finding.message
+    assert finding.severity == "error"
+
+
+def test_a_mapping_for_one_value_inside_a_section(tmp_path: Path) -> None:
+    (finding,) = findings("training: {local_batch_size: {value: 2}}", tmp_path, "K142", framework="torchtitan")
+    assert finding.message == "training.local_batch_size takes one value, not a mapping"
+
+
+def test_a_flag_beside_model_args_is_read_by_nothing(tmp_path: Path) -> None:
+    text = "--clip-grad: 1.0\nMODEL_ARGS:\n  --num-layers: 2\n"
+    (finding,) = [
+        found for found in check_text(text, {"name": "model_config.yaml"}, tmp_path).findings if found.code == "K102"
+    ]
+    assert finding.place is not None
+    assert (finding.place.line, finding.keys) == (1, ("--clip-grad",))
+    assert "under MODEL_ARGS" in finding.message
+
+
+def test_a_renamed_key_of_a_preset_is_shown_where_it_stands(tmp_path: Path) -> None:
+    example = {"files": {"m.yaml": "num_layers: 2"}, "module": "fully_parallel_save: true", "preset": "m.yaml"}
+    (finding,) = findings("train_iters: 50", tmp_path, "K128", **example)
+    assert [place.path.rpartition("/")[2] for place in finding.related] == ["pre_trainer.yaml"]
+
+
+def test_what_a_recipe_does_not_take_is_told_once(tmp_path: Path) -> None:
+    example = {"framework": "megatron_bridge", "config": "sft_trainer.yaml", "preset": "qwen3_8b.yaml"}
+    found = check_text("no_such_argument: 1", example, tmp_path).findings
+    assert [finding.code for finding in found if "no_such_argument" in finding.keys] == ["K101"]
+
+
+def test_the_mesh_of_several_nodes_is_held_to_divisibility(tmp_path: Path) -> None:
+    """What a slice is on several nodes is for JAX to say."""
+    text = "{ici_fsdp_parallelism: 8, dcn_data_parallelism: 4}"
+    assert findings(text, tmp_path, "P951", framework="maxtext", world_size=32) == []
+    (finding,) = findings(text, tmp_path, "P951", framework="maxtext", world_size=48)
+    assert "multiply to 32, which does not divide 48 GPUs" in finding.message

@@ -49,17 +49,13 @@ def dropped(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     if taken is None:
         return
     blocks, known = table("megatron_bridge")["config"], table("megatron_bridge")["keys"]
-    own = {
-        key
-        for key, facts in table("megatron_bridge")["keys"].items()
-        if not facts.get("recipes") and facts["state"] == "live"
-    }
+    own = {key for key, facts in known.items() if not facts.get("recipes") and facts["state"] == "live"}
     lost = []
     for key, value in subject.section.values.items():
         root = key.split(".")[0]
         if root in taken or root in own or root in blocks or root in CHOOSES or root in OF_PRIMUS:
             continue
-        if root in refused(subject) or _misspelt(root, {*taken, *own, *blocks, *known}):
+        if root in refused(subject) or root not in known:  # another rule says what no recipe takes
             continue
         if value.origins[0].layer in WRITTEN and root not in lost:
             lost.append(root)
@@ -71,11 +67,6 @@ def dropped(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         )
         labels = tuple((key, "dropped") for key in lost[1:])
         yield say(rule, subject, message, tuple(lost), labels=labels, at_key=True)
-
-
-def _misspelt(key: str, known: set[str]) -> bool:
-    """A key that another rule takes for a misspelling."""
-    return key not in known and nearest(key, known) is not None
 
 
 def refuses(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:

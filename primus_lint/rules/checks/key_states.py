@@ -111,7 +111,7 @@ def module_preset_without_effect(subject: Subject, rule: dict[str, Any]) -> Iter
         parts = [f"{item.key} ({item.instead} is read)" if item.instead else item.key for item in items]
         message = f"the module preset {subject.section.module_preset} holds keys that nothing reads: {listed(parts, 5)}"
         labels = tuple((item.key, item.why) for item in items[:4])
-        yield say(rule, subject, message, tuple(item.key for item in items), labels=labels)
+        yield say(rule, subject, message, tuple(item.key for item in items[:4]), labels=labels)
 
 
 def deprecated(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:

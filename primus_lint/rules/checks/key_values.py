@@ -95,9 +95,12 @@ def _mappings(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Keys of one value that hold a mapping; its leaves have dotted names, and an empty one is a value itself."""
     told: set[str] = set()
     for key, value in written(subject):
-        root, dot, inner = key.partition(".")
-        if not (dot or value.value == {}) or root in told or kind(subject, root) not in (*PLAIN, "str"):
+        parts = key.split(".")
+        heads = [".".join(parts[:end]) for end in range(1, len(parts))] + ([key] if value.value == {} else [])
+        root = next((head for head in heads if kind(subject, head) in (*PLAIN, "str")), "")
+        if not root or root in told:
             continue
+        dot, inner = root != key, key[len(root) + 1 :]
         told.add(root)
         message = f"{root} takes one value, not a mapping"
         if dot and value.value is None and ":" in inner:

@@ -13,6 +13,7 @@ from primus_lint.rules.checks.key_facts import (
     say,
     written,
 )
+from primus_lint.rules.checks.other_frameworks import homes, owner
 from primus_lint.rules.finding import Change, Finding, Fix, Place
 
 if TYPE_CHECKING:
@@ -66,12 +67,21 @@ def _unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
                 continue
         if key in known or _inside(key, known):
             continue
-        near = nearest(key, _siblings(key, known))
         what = "is attached to the configuration and read by nothing"
         if name in ("maxtext", "megatron_bridge"):
             what = "is dropped"
         elif name == "primus-megatron":
             what = "is put on the arguments and read by nothing"
+        near = nearest(key, _siblings(key, known))
+        right = homes(key, table) if near is None and name == "torchtitan" else []
+        other = None if right or (name == "torchtitan" and near) else owner(key, subject)
+        if other is not None and (near is None or near != other[1]):
+            yield _foreign(rule, subject, key, *other, what)
+            continue
+        if right:
+            message = f"{key} is no key of {label(subject)}, {' and '.join(right)} {'is' if len(right) == 1 else 'are'}: it {what}"
+            yield say(rule, subject, message, (key,), at_key=True)
+            continue
         if near is None:
             message = f"{key} is no key of {label(subject)}: it {what}"
             yield say(rule, subject, message, (key,), severity="warning", confidence="derived", at_key=True)
@@ -87,6 +97,14 @@ def _unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             fixes=fixes,
             at_key=True,
         )
+
+
+def _foreign(rule: dict[str, Any], subject: Subject, key: str, framework: str, here: str | None, what: str) -> Finding:
+    """A key of another framework; an error where the section's own has another name for the same setting."""
+    message = f"{key} is a key of {framework}, not of {label(subject)}: it {what}"
+    if here is None:
+        return say(rule, subject, message, (key,), severity="warning", confidence="derived", at_key=True)
+    return say(rule, subject, f"{message}; the setting is called {here} here", (key,), at_key=True)
 
 
 def _section(
@@ -211,6 +229,11 @@ def environment_names(subject: Subject, rule: dict[str, Any]) -> Iterator[Findin
 def strays(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Training keys at the top level of an experiment: nothing reads them there."""
     document = subject.document
+    if document.format == "megatron-yaml":
+        flags = [key for key in document.top_level if key.startswith("--")]
+        if flags:
+            yield _stray(rule, subject, flags, "MODEL_ARGS")
+        return
     if document.format != "primus" or subject.section is not document.sections[0]:
         return
     known = _section_names(subject)
@@ -229,14 +252,17 @@ def strays(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         yield say(rule, subject, message, (root,), place=_place(subject, root), key_path=(root,))
     if not roots:
         return
-    where = ".".join(str(part) for part in subject.section.node_path)
-    names = list(roots)
+    yield _stray(rule, subject, list(roots), ".".join(str(part) for part in subject.section.node_path))
+
+
+def _stray(rule: dict[str, Any], subject: Subject, names: list[str], where: str) -> Finding:
+    """Keys of the top level that belong under `where`, as one finding."""
     places = [_place(subject, root) for root in names]
     message = (
         f"{listed(names, 8)} stand{'s' if len(names) == 1 else ''} at the top level, where nothing reads "
         f"{'it' if len(names) == 1 else 'them'}: move {'it' if len(names) == 1 else 'them'} under {where}"
     )
-    yield say(
+    return say(
         rule, subject, message, tuple(names), place=places[0], key_path=(names[0],),
         related=tuple(place._replace(message=f"{name} too") for name, place in zip(names[1:], places[1:], strict=True)),
     )  # fmt: skip
