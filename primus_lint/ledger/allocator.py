@@ -14,6 +14,7 @@ from primus_lint.formula import ceil_div, maximum, round_up, where
 from primus_lint.ledger import blocks, graphs, transients
 
 if TYPE_CHECKING:
+    from primus_lint.ledger.first_step import Step
     from primus_lint.ledger.optimizer import StateBytes
     from primus_lint.ledger.sizes import Sizes
     from primus_lint.ledger.states import Stage
@@ -49,12 +50,12 @@ def slack_of(sizes: Sizes, numel: Any, width: int) -> Any:
     return found[1]  # the array is kept with it, so that no other one gets its id
 
 
-def replay_shift_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool, slack: int) -> int:
+def replay_shift_bytes(sizes: Sizes, stage: Stage, state: StateBytes, last: bool, slack: int, step: Step | None) -> int:
     """What the replayed blocks of one recipe hold more (or less) than `slack`, the average of `state_slack_bytes`."""
     if not sizes.scalar or expandable(sizes):
         return 0
     moments = tuple(width for width in (state.exp_avg, state.exp_avg_sq) if width)
-    found = blocks.replayed(sizes, stage, state.main, moments, last, transients.main_gradient_bytes(sizes, 1))
+    found = blocks.replayed(sizes, stage, state.main, moments, last, transients.main_gradient_bytes(sizes, 1), step)
     return 0 if found is None else found - slack
 
 

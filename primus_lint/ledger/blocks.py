@@ -6,9 +6,11 @@ makes them: weights; with the distributed optimizer the two buffers, whereupon t
 main parameter after the other, each by way of a clone in the weights' dtype; at the first step the moments, one after
 the other. Tensors up to 1 MiB come from the small pool, whose blocks are always split.
 
-Replayed here with the allocator's own rules (best fit, splitting, merging of free neighbours); the activations of the
-first step are left out. With it the steady bytes of 44 % of the runs of ../shared/goldens are met to 0.1 %, many of them
-to the byte; the others differ by a few half MiB, and from one build of PyTorch to the next.
+Replayed here with the allocator's own rules (best fit, splitting, merging of free neighbours), the first micro-batches
+between states and moments where `first_step` has them; elsewhere they are left out. Learned positions come from the host
+in fp32 before they are halved (Megatron-Core `LanguageModelEmbedding`, Megatron-LM `get_model`), and a loaded checkpoint
+gives free segments back (`load_checkpoint`). Of the runs of ../shared/goldens that are off, most differ by a few half
+MiB, and from one build of PyTorch or TransformerEngine to the next.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from bisect import bisect_left, insort
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from primus_lint.ledger import buffers
+from primus_lint.ledger import buffers, first_step
 
 if TYPE_CHECKING:
     from primus_lint.ledger.buffers import Buffer
+    from primus_lint.ledger.first_step import Step
     from primus_lint.ledger.params import Segment
     from primus_lint.ledger.sizes import Sizes
     from primus_lint.ledger.states import Stage
@@ -29,6 +32,7 @@ MIB = 1 << 20
 ROUNDING_BYTES = 512
 SMALL_BYTES = MIB  # largest request of the small pool
 SEGMENT_BYTES = 20 * MIB  # of the large pool, for requests below 10 MiB; larger ones get 2 MiB multiples of their own
+POSITIONS = "position_embeddings.weight"
 MOST_TENSORS = 400  # of a rank; beyond, single blocks no longer matter
 
 
@@ -85,6 +89,14 @@ class Pool:
             self.waste -= block.size - size_bytes
             self._release(block)
 
+    def empty(self) -> None:
+        """Give free segments back to the device."""
+        whole = [block for block in map(self.blocks.get, [address for _, address in self.free]) if block is not None]
+        for block in whole:
+            if block.before is None and block.after is None:
+                self.free.remove((block.size, block.address))
+                del self.blocks[block.address]
+
     def _release(self, block: Block) -> None:
         block.used = False
         if block.before is not None and not block.before.used:
@@ -106,13 +118,18 @@ class Pool:
 
 def waste_bytes(
     weights: list[int], stores: list[int], owned: list[int], freed: bool, main: int, moments: tuple[int, ...],
-    gradients: int = 0, loaded: bool = False,
+    gradients: int = 0, loaded: bool = False, moved: int = 0, step: Step | None = None, resumed: bool = False,
 ) -> int:  # fmt: skip
     """Bytes beyond the tensors: `weights` and `stores` (buffers) in bytes, `owned` in elements, with `main`, `moments` and
     `gradients` (of the main parameters) bytes each; `freed`: the weights' own storage goes once the buffers are there;
-    `loaded`: the moments are made anew beside those that a checkpoint was read into."""
+    `loaded`: the moments are made anew beside those that a checkpoint was read into; `moved`: elements of a weight that comes
+    from the host in fp32 and is halved; `step`: the first micro-batches; `resumed`: the moments are there before them, and what is free is not."""
     pool = Pool()
     held = [(pool.take(size), size) for size in weights]
+    if moved:
+        block = pool.take(4 * moved)
+        held.append((pool.take(2 * moved), 2 * moved))
+        pool.give(block, 4 * moved)
     for size in stores:
         pool.take(size)
     if freed:
@@ -123,21 +140,27 @@ def waste_bytes(
             clone = pool.take(numel * 2)
             pool.take(numel * main)
             pool.give(clone, numel * 2)
-    if gradients:
-        for numel in owned:
-            pool.take(numel * gradients)
     sizes = [numel * width for numel in owned for width in moments]
-    read = [(pool.take(size), size) for size in sizes] if loaded else []
-    for size in sizes:
+    if resumed:
+        read = [(pool.take(size), size) for size in sizes] if loaded else []
+        for size in sizes:
+            pool.take(size)
+        for block, size in read:
+            pool.give(block, size)
+        pool.empty()
+    if step is not None:
+        first_step.Stage(step, pool).run()
+    for numel in owned if gradients else ():
+        pool.take(numel * gradients)
+    for size in () if resumed else sizes:
         pool.take(size)
-    for block, size in read:
-        pool.give(block, size)
     return pool.waste
 
 
 def replayed(
-    sizes: Sizes, stage: Stage, main: int, moments: tuple[int, ...], last: bool, gradients: int = 0
-) -> int | None:
+    sizes: Sizes, stage: Stage, main: int, moments: tuple[int, ...], last: bool, gradients: int = 0,
+    step: Step | None = None,
+) -> int | None:  # fmt: skip
     """`waste_bytes` of a rank; None when it has too many tensors, or its states are split otherwise."""
     optimizer = sizes.run.optimizer
     if optimizer.sharding not in ("none", "distributed") or optimizer.cpu_offload or not sizes.scalar:
@@ -155,6 +178,8 @@ def replayed(
         last,
         gradients,
         loads_beside(sizes),
+        step,
+        bool(sizes.run.args.get("resumed")),
     )
 
 
@@ -170,7 +195,8 @@ def loads_beside(sizes: Sizes) -> bool:
 @lru_cache(maxsize=256)
 def _replayed(
     segments: tuple[tuple[Segment, ...], ...], grids: tuple[tuple[Buffer, ...], ...], weight: int, gradient: int,
-    sharded: bool, main: int, moments: tuple[int, ...], last: bool, gradients: int, loaded: bool,
+    sharded: bool, main: int, moments: tuple[int, ...], last: bool, gradients: int, loaded: bool, step: Step | None,
+    resumed: bool,
 ) -> int | None:  # fmt: skip
     """Equal stages are replayed once."""
     everything = [segment for chunk in segments for segment in chunk]
@@ -194,5 +220,6 @@ def _replayed(
             stores.append(buffer.numel * gradient)
         if not sharded:
             owned += [param.numel for param in params if param.expert is expert]
-    weights = [param.numel * weight for param in params]
-    return waste_bytes(weights, stores, owned, sharded, main, moments, gradients, loaded)
+    moved = sum(param.numel for param in params if param.name == POSITIONS) if weight == 2 else 0
+    weights = [param.numel * weight for param in params if not moved or param.name != POSITIONS]
+    return waste_bytes(weights, stores, owned, sharded, main, moments, gradients, loaded, moved, step, resumed)

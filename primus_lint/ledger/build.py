@@ -10,6 +10,7 @@ from primus_lint.ledger import (
     band,
     checkpoint,
     device,
+    first_step,
     graphs,
     host,
     later,
@@ -233,7 +234,8 @@ class _Parts:
                 tensors * numbers * persistent.BLOCK, PERSISTENT, "{t} tensors of the optimizer x {s} numbers x {b} B",
                 {"t": tensors, "s": numbers, "b": persistent.BLOCK}, "TransformerEngine FusedAdam",
             )  # fmt: skip
-        shift = allocator.replay_shift_bytes(sizes, stage, state, position != "first", slack)
+        step = self.first_step(chunks, common) if sizes.scalar else None
+        shift = allocator.replay_shift_bytes(sizes, stage, state, position != "first", slack, step)
         items["unsplit blocks"] = Item(
             slack, PERSISTENT, "what the blocks of weights, buffers and states hold beyond their tensors", {},
             BLOCKS,
@@ -321,6 +323,11 @@ class _Parts:
         memory.reserved_high_bytes = maximum(maximum(most, memory.peak_reserved_bytes), allocated + above)
         device.outside(sizes, memory, self.accelerator, self.groups, allocated, stage)
         return memory
+
+    def first_step(self, chunks: tuple[Chunk, ...], common: dict[str, Item]) -> first_step.Step | None:
+        """The first micro-batches of a rank, where they are written down."""
+        shared = common["global buffer"].bytes if "global buffer" in common else 0
+        return first_step.step_of(self.sizes, chunks, shared, persistent.torch_workspace_bytes(self.sizes))
 
     def kept_slack_bytes(self, memory: RankMemory, chunks: tuple[Chunk, ...], found: Peak) -> Any:
         """What the blocks of kept tensors hold beyond them at the peak, as an item."""

@@ -60,6 +60,21 @@ def test_gradients_of_main_parameters_come_before_the_moments() -> None:
     assert waste_bytes([], [], [77 * MIB // 16], False, 4, (4, 4), 4) == 4 * 3 * MIB // 4
 
 
+def test_positions_come_from_the_host_in_fp32() -> None:
+    """1.5 Mi elements in fp32, 6 MiB, then halved: [6 free][3 positions][11 free]. A buffer of 5.5 MiB takes the first
+    hole and keeps its half MiB."""
+    assert waste_bytes([], [11 * MIB // 2], [], False, 0, (), moved=3 * MIB // 2) == MIB // 2
+
+
+def test_a_loaded_checkpoint_gives_whole_segments_back() -> None:
+    pool = Pool()
+    held = [(pool.take(size), size) for size in (30 * MIB, 5 * MIB, 5 * MIB)]
+    pool.give(*held[0])
+    pool.give(*held[1])
+    pool.empty()
+    assert [size for size, _ in pool.free] == [5 * MIB, 10 * MIB]  # of the segment that is in use
+
+
 RUNS = [  # case, run, what it shows
     ("gpt/gpt3_mcore_te_tp1_pp1_dist_optimizer_fim_dataset", "dev_dgx_h100"),
     ("gpt/gpt3_mcore_te_tp1_pp4_vp1", "lts_dgx_a100"),  # expandable segments
@@ -68,6 +83,10 @@ RUNS = [  # case, run, what it shows
     ("moe/gpt3_mcore_te_tp2_pp1_resume_torch_dist_te_8experts2parallel_dist_optimizer", "dev_dgx_h100"),
     ("moe/gpt3_mcore_te_tp2_pp1_te_8experts2parallel_ddp_average_in_collective", "dev_dgx_h100"),
     ("moe/gpt3_mcore_tp2_pp2_ep2_te_4experts2parallel", "lts_dgx_a100"),
+    # blocks of what stays from the first step: Megatron's global buffer beside a projection, gradients in its hole
+    ("gpt/gpt3_mcore_tp4_pp1_resume_torch", "lts"),
+    ("gpt/gpt3_mcore_tp1_pp4_resume_torch_dist", "lts"),
+    ("gpt/gpt3_mcore_tp1_pp4_resume_torch_dist", "lts_dgx_a100_2nd"),
 ]
 
 
