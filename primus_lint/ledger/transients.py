@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.formula import ceil_div, maximum, minimum
-from primus_lint.ledger.activations.attention import flydsl
+from primus_lint.formula import ceil_div, maximum, minimum, where
+from primus_lint.ledger.activations.attention import flydsl, sinks
 from primus_lint.ledger.activations.experts import rows
 from primus_lint.ledger.activations.kind import recipe
 from primus_lint.ledger.architecture import architecture
@@ -92,14 +92,21 @@ def attention_workspace(sizes: Sizes) -> Any:
     """
     run = sizes.run
     rows_of_heads = sizes.S * sizes.Aq
-    qk, _ = head_dimensions(sizes)
     if run.kernels.turbo_attention and flydsl(sizes):
         bands = ceil_div(sizes.seq // sizes.cp, 128 if sizes.d == 128 else 256)
-        return (
+        banded = (
             minimum(bands * rows_of_heads * sizes.d * 2, 16 << 30)
             + rows_of_heads * 4
             + 4 * sizes.S * sizes.kq * sizes.d
         )
+        return where(sizes.cp > 1, banded, _accumulators(sizes)) if sinks(run) else banded
+    return _accumulators(sizes)
+
+
+def _accumulators(sizes: Sizes) -> Any:
+    run = sizes.run
+    rows_of_heads = sizes.S * sizes.Aq
+    qk, _ = head_dimensions(sizes)
     accumulators: Any = 1
     if run.kernels.vendor == "rocm" and run.args.get("deterministic_mode") and not run.kernels.turbo_attention:
         accumulators = ceil_div(sizes.seq // sizes.cp, 128 if qk <= 128 else 64)

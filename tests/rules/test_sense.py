@@ -14,7 +14,7 @@ from primus_lint.rules.model_names import differ, read_name
 from primus_lint.rules.siblings import drift, family_files, family_of
 from primus_lint.settings import Settings
 from primus_lint.source.text import SourceText
-from tests.rules.texts import EXPERIMENT
+from tests.rules.texts import EXPERIMENT, check_text
 from tests.validation import corpus
 
 if TYPE_CHECKING:
@@ -247,3 +247,12 @@ def test_siblings_on_disk_are_those_of_a_run_over_the_folder(tmp_path: Path) -> 
             other for other in sorted(paths) if other != path and family_of(other) == family_of(path)
         ]
     assert len(family_files(paths[0], str(tmp_path))) == 1
+
+
+def test_sinks_of_turbo_attention_are_those_of_the_published_model(tmp_path: Path) -> None:
+    """gpt-oss has a learned sink for every head; Primus holds them in its attention, whatever softmax_type says."""
+    text = "{{enable_primus_turbo: true, use_turbo_attention: true, use_sink_attention: {0}}}"
+    for sinks in ("true", "false"):
+        found = check_text(text.format(sinks), {"preset": "gpt_oss_20B.yaml"}, tmp_path).findings
+        [finding] = [item for item in found if item.name == "preset-unlike-published-model"]
+        assert ("softmax_type" in finding.keys) is (sinks == "false")

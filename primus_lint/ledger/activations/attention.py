@@ -126,6 +126,12 @@ def flydsl(sizes: Sizes) -> bool:
     )
 
 
+def sinks(run: Run) -> bool:
+    """Whether Turbo attention is asked for learned sinks. They are bf16, and the FlyDSL kernels take fp32 ones alone
+    (Primus-Turbo's attention_impl), so that other kernels run; with context parallelism Primus drops the sinks."""
+    return run.kernels.turbo_attention and bool(run.args.get("use_sink_attention"))
+
+
 def _variable(run: Run, name: str) -> str | None:
     """An environment variable of the ranks, as text; None when it is not known."""
     try:
@@ -150,7 +156,7 @@ def core(sizes: Sizes, q: Any, k: Any, v: Any, output: Any) -> Tensors:
     }
     comm = run.parallel.cp_comm_type
     if kernel == "turbo":
-        out["attention.rng"] = 0 if flydsl(sizes) else RNG_BYTES
+        out["attention.rng"] = 0 if flydsl(sizes) and not sinks(run) else RNG_BYTES
         out["attention.out_copy"] = where(sizes.cp > 1, output, 0)
         return out
     split = 1 if comm == "a2a" else 2  # point-to-point and all-gather run the kernel twice

@@ -19,12 +19,12 @@ WORTH_BYTES = 2 << 30
 
 def banded_attention_scratch(subject: Subject, run: Run, rule: dict[str, Any]) -> Iterator[Finding]:
     """Turbo attention picks the FlyDSL kernels, whose backward has a buffer per band of the sequence."""
-    from primus_lint.ledger.activations.attention import flydsl
+    from primus_lint.ledger.activations.attention import flydsl, sinks
     from primus_lint.ledger.sizes import Sizes
     from primus_lint.ledger.transients import attention_workspace
 
     sizes = Sizes(run)
-    if not run.kernels.turbo_attention or not flydsl(sizes):
+    if not run.kernels.turbo_attention or not flydsl(sizes) or (sinks(run) and run.parallel.cp == 1):
         return
     scratch = int(attention_workspace(sizes))
     if scratch < WORTH_BYTES:

@@ -231,8 +231,9 @@ def _say(item: Silent, subject: Subject, rule: dict[str, Any]) -> Finding:
         message = f"{item.key} {shown(item.asked)} has no effect ({item.why}): the run uses {shown(item.runs)}"
     fixes: tuple[Fix, ...] = ()
     if item.instead is not None and item.instead in STANDS_FOR.values():
-        message += f"; {item.instead} is the key that works"
-        if item.instead not in {key for key, _ in written(subject)}:
+        beside = item.instead in {key for key, _ in written(subject)}
+        message += f"; {item.instead} is the key that works{', and it is set as well' if beside else ''}"
+        if not beside:
             fixes = (Fix(f"rename it to {item.instead}", "unsafe", (Change("rename", item.key, item.instead),)),)
     elif item.instead is not None:
         message += f"; see {item.instead}"

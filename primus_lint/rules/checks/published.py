@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from primus_lint.ledger.activations.attention import sinks
 from primus_lint.readers.models import model_facts
 from primus_lint.rules.checks.key_facts import WRITTEN, listed, say, shown
 from primus_lint.rules.model_names import read_name
@@ -134,6 +135,8 @@ def _effective(key: str, run: Run, names: Any) -> Any:
         return model.qkv_bias
     if key == "moe_ffn_hidden_size":
         return model.moe.ffn_hidden_size if model.moe is not None else names.get(key)
+    if key == "softmax_type" and sinks(run) and run.parallel.cp == 1:
+        return "learnable"  # Primus's attention holds a sink for every head
     if key in ("ffn_hidden_size", "num_query_groups", "kv_channels"):
         return getattr(model, key)
     return names.get(key)
