@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from primus_lint.subject import UNKNOWN_SIZES, Subject
+from primus_lint.subject import UNKNOWN_SIZES, Subject, leaves_no_account
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from primus_lint.readers.document import ResolvedDocument, Section
     from primus_lint.target import Assumed
 
+MEGATRON_OF_BRIDGE = "d3528a21"  # the version nearest to the Megatron-Core that megatron-bridge 0.3.0 takes
 WRONG_KIND_SAID = "a value of a wrong kind"  # text or a list where a number belongs: the key rules say which
 
 
@@ -40,7 +41,7 @@ class PlainSubject(Subject):
 
 
 class BridgeSubject(PlainSubject):
-    """A section of Megatron-Bridge: the sizes of the model stand in code, and so may the degrees."""
+    """A section of Megatron-Bridge: what its recipe function makes is known of many, and is Megatron's own training."""
 
     lowering = "primus_lint.lower.bridge"
 
@@ -49,9 +50,47 @@ class BridgeSubject(PlainSubject):
         return all(self.lowered.namespace[name] is not None for name in ("tp", "pp", "cp"))
 
     @property
-    def not_modelled(self) -> tuple[str, ...]:
+    def has_figures(self) -> bool:  # type: ignore[override]
+        return self._made[0] is not None
+
+    @property
+    def complete(self) -> bool:  # type: ignore[override]
+        return self._made[0] is not None
+
+    @property
+    def run(self) -> Run | None:
+        return self._made[0]
+
+    @cached_property
+    def _made(self) -> tuple[Run | None, tuple[str, ...]]:
+        """The typed recipe and what its figures take for something else; or None and why there is none."""
+        from primus_lint.lower.bridge.megatron import lowered, notes, reasons
+        from primus_lint.lower.megatron.namespace import WRONG_KIND
+        from primus_lint.rules.engine import check
+
+        names = self.lowered.namespace
         own = () if self.grid_known else ("megatron_bridge: the degrees that the recipe sets itself",)
-        return (*own, "megatron_bridge: memory and time")
+        against = (*own, *reasons(names))
+        if against:
+            return None, against
+        try:
+            made = lowered(names, self.target, MEGATRON_OF_BRIDGE)
+            broken = [finding.name for finding in check(made) if leaves_no_account(finding)]
+        except (*WRONG_KIND, ArithmeticError):
+            return None, (f"megatron_bridge: {WRONG_KIND_SAID}",)
+        if broken or made.run is None:
+            return None, (
+                f"megatron_bridge: what the recipe makes is illegal: {', '.join(dict.fromkeys(broken)) or UNKNOWN_SIZES}",
+            )
+        return made.run, notes(names)
+
+    def _account(self) -> Ledger | Abstention:
+        return Subject._account(self)
+
+    @property
+    def not_modelled(self) -> tuple[str, ...]:
+        run, said = self._made
+        return said if run is None else (*run.not_modelled, *said)
 
 
 class TitanSubject(PlainSubject):

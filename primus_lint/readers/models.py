@@ -49,7 +49,7 @@ def model_names() -> tuple[str, ...]:
 def _simple(name: str) -> str:
     """Spelling aside: case, separators, suffix and organisation do not tell models apart."""
     text = name.lower().removesuffix(".yaml").removesuffix(".yml")
-    return text.replace("-", "").replace("_", "").replace(" ", "")
+    return text.replace("-", "").replace("_", "").replace(" ", "").removeprefix("meta").removesuffix("hf")
 
 
 @lru_cache(maxsize=256)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from primus_lint.lower.bridge.made import makes
 from primus_lint.lower.bridge.namespace import FIELDS, BridgeNamespace
-from primus_lint.lower.bridge.recipes import effective
+from primus_lint.lower.bridge.recipes import arguments, effective
 from primus_lint.lower.megatron import Lowered, arch_of
 from primus_lint.readers.tables import table
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from primus_lint.ir.run import Target
     from primus_lint.lower.megatron.namespace import Namespace
     from primus_lint.readers.document import Section
+
+PART_OF = {"precision_config": "mixed_precision", "comm_overlap_config": "comm_overlap"}
+ARGUMENTS = {"tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size"}
 
 
 def lower(
@@ -36,8 +40,13 @@ def lower(
         for argument, field in FIELDS.items():
             if argument in values:
                 names[field] = values[argument]
-        names.update({"of_model." + key: value for key, value in _model_facts(values.get("hf_path")).items()})
-    names.update({key: value.value for key, value in section.values.items() if "." in key})
+        _add_made(names, section)
+        facts = _model_facts(values.get("hf_path"))
+        names.update({"of_model." + key: value for key, value in facts.items()})
+        names["made.own_model"] = facts == _model_facts(names.get("made.hf_path"))
+    nested = {key: value.value for key, value in section.values.items() if "." in key}
+    names.update(nested)
+    names["made.nested"] = tuple(nested)
     names["world_size"], names["gpus_per_node"] = target.world_size, target.gpus_per_node
     names["framework"], names["version"] = framework, version
     names["arch"] = (stack or {}).get("arch", arch_of(target.gpu))
@@ -45,6 +54,25 @@ def lower(
     for name, text in (env or {}).items():
         names["env_" + name] = text
     return Lowered(names, [], None, section, target, version, framework)
+
+
+def _add_made(names: BridgeNamespace, section: Section) -> None:
+    """The fields that the recipe makes, where it is known; what the section gives and the recipe takes goes before."""
+    fields = makes(section)
+    if fields is None:
+        return
+    taken = arguments(section) or set()
+    given = {
+        key: value.value
+        for key, value in section.values.items()
+        if key in taken and not (value.value is None and key in fields["null_keeps"])
+    }
+    names.update({key if "." in key else "made." + key: value for key, value in fields.items()})
+    names.update({FIELDS[key]: value for key, value in given.items() if "." in FIELDS.get(key, "")})
+    names.update({"made." + part: given[key] for key, part in PART_OF.items() if key in given})
+    names["made.own_degrees"] = ", ".join(
+        f"{name} {names[name]}" for name in ("tp", "pp", "cp") if ARGUMENTS[name] not in taken
+    )
 
 
 def _model_facts(path: Any) -> Mapping[str, Any]:

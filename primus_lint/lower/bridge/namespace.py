@@ -95,6 +95,13 @@ def dp(v: Namespace) -> Any:
     return None if v["world_size"] is None else v["world_size"] // v["dense_grid"]
 
 
+@symbol("flavor")
+def own_degrees(v: Namespace) -> str:
+    """Which degrees the recipe function sets whatever it is given, as a clause of a sentence; "" for none."""
+    own = v.get("made.own_degrees")
+    return f" ({v['flavor']} itself sets {own})" if own else ""
+
+
 @symbol("use_megatron_fsdp", "dist.use_megatron_fsdp", "ddp.use_megatron_fsdp")
 def fsdp(v: Namespace) -> bool:
     """Whether Megatron-FSDP shards the model."""
