@@ -5,14 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from primus_lint.subject import UNKNOWN_SIZES, Subject, leaves_no_account
+from primus_lint.subject import UNKNOWN_SIZES, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from primus_lint.ir.run import Run, Target
     from primus_lint.ledger import Abstention, Ledger
+    from primus_lint.lower.megatron import Lowered
     from primus_lint.readers.document import ResolvedDocument, Section
+    from primus_lint.rules.finding import Finding
     from primus_lint.target import Assumed
 
 MEGATRON_OF_BRIDGE = "d3528a21"  # the version nearest to the Megatron-Core that megatron-bridge 0.3.0 takes
@@ -51,46 +53,52 @@ class BridgeSubject(PlainSubject):
 
     @property
     def has_figures(self) -> bool:  # type: ignore[override]
-        return self._made[0] is not None
+        return self._megatron is not None
 
     @property
     def complete(self) -> bool:  # type: ignore[override]
-        return self._made[0] is not None
+        return self.run is not None
 
     @property
     def run(self) -> Run | None:
-        return self._made[0]
+        return None if self._megatron is None else self._megatron.run
 
     @cached_property
-    def _made(self) -> tuple[Run | None, tuple[str, ...]]:
-        """The typed recipe and what its figures take for something else; or None and why there is none."""
-        from primus_lint.lower.bridge.megatron import lowered, notes, reasons
-        from primus_lint.lower.megatron.namespace import WRONG_KIND
-        from primus_lint.rules.engine import check
+    def conditions(self) -> list[Finding]:
+        """Those of Megatron-Bridge, and Megatron-Core's on what the recipe makes."""
+        found = super().conditions
+        if self._megatron is not None:
+            from primus_lint.lower.bridge.megatron import core_findings
 
-        names = self.lowered.namespace
+            found = [*found, *core_findings(self._megatron, self.section, self.wanted)]
+            found.sort(key=lambda finding: (finding.stage, finding.order, finding.code))
+        return found
+
+    @cached_property
+    def _megatron(self) -> Lowered | None:
+        """The recipe as Megatron has it; None when it is not known (see `_unknown`)."""
+        from primus_lint.lower.bridge.megatron import lowered
+
+        return None if self._unknown else lowered(self.lowered.namespace, self.section, self.target, MEGATRON_OF_BRIDGE)
+
+    @cached_property
+    def _unknown(self) -> tuple[str, ...]:
+        """Why it is not known what the recipe makes; empty when it is."""
+        from primus_lint.lower.bridge.megatron import reasons
+
         own = () if self.grid_known else ("megatron_bridge: the degrees that the recipe sets itself",)
-        against = (*own, *reasons(names))
-        if against:
-            return None, against
-        try:
-            made = lowered(names, self.target, MEGATRON_OF_BRIDGE)
-            broken = [finding.name for finding in check(made) if leaves_no_account(finding)]
-        except (*WRONG_KIND, ArithmeticError):
-            return None, (f"megatron_bridge: {WRONG_KIND_SAID}",)
-        if broken or made.run is None:
-            return None, (
-                f"megatron_bridge: what the recipe makes is illegal: {', '.join(dict.fromkeys(broken)) or UNKNOWN_SIZES}",
-            )
-        return made.run, notes(names)
+        return (*own, *reasons(self.lowered.namespace))
 
     def _account(self) -> Ledger | Abstention:
         return Subject._account(self)
 
     @property
     def not_modelled(self) -> tuple[str, ...]:
-        run, said = self._made
-        return said if run is None else (*run.not_modelled, *said)
+        if self.run is None:
+            return self._unknown or (f"megatron_bridge: {UNKNOWN_SIZES}",)
+        from primus_lint.lower.bridge.megatron import notes
+
+        return (*self.run.not_modelled, *notes(self.lowered.namespace))
 
 
 class TitanSubject(PlainSubject):

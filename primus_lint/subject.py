@@ -139,7 +139,7 @@ class Subject:
     @cached_property
     def _broken(self) -> list[str]:
         """Names of the broken rules that leave nothing to be computed (severities may change afterwards)."""
-        return [finding.name for finding in self.conditions if leaves_no_account(finding)]
+        return [finding.name for finding in self.conditions if _leaves_no_account(finding)]
 
     @property
     def grid_known(self) -> bool:
@@ -297,7 +297,7 @@ class Subject:
         return other
 
 
-def leaves_no_account(finding: Finding) -> bool:
+def _leaves_no_account(finding: Finding) -> bool:
     """Whether a finding means that neither memory nor time can be computed."""
     return (
         finding.severity == "error" and finding.code[0] in GRID_FAMILIES and not finding.code.startswith(LENGTH_RULES)

@@ -231,7 +231,7 @@ QWEN = {"recipe": "qwen.qwen3", "flavor": "qwen3_8b_pretrain_config"}
 
 
 def test_bridge_recipes_have_the_degrees_of_their_function() -> None:
-    assert errors(bridge({**QWEN, "tensor_model_parallel_size": 3}, 6)) == ["P902"]
+    assert errors(bridge({**QWEN, "tensor_model_parallel_size": 3}, 6)) == ["P902", "P104"]  # 32 heads, 8 groups
     assert bridge({**QWEN, "tensor_model_parallel_size": 2, "global_batch_size": 8, "micro_batch_size": 1}, None)[
         "legal_world_sizes"
     ] == [2, 4, 8, 16]

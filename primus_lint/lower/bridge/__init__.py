@@ -68,6 +68,9 @@ def _add_made(names: BridgeNamespace, section: Section) -> None:
         if key in taken and not (value.value is None and key in fields["null_keeps"])
     }
     names.update({key if "." in key else "made." + key: value for key, value in fields.items()})
+    degrees = ("pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size")
+    moved = any(key in given and given[key] != fields[FIELDS[key]] for key in degrees)
+    names["made.moved_layout"] = moved and fields.get("model.pipeline_model_parallel_layout") is not None
     names.update({FIELDS[key]: value for key, value in given.items() if "." in FIELDS.get(key, "")})
     names.update({"made." + part: given[key] for key, part in PART_OF.items() if key in given})
     names["made.own_degrees"] = ", ".join(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from primus_lint.ir.run import Target
     from primus_lint.lower.megatron import Lowered
     from primus_lint.lower.megatron.namespace import Namespace
+    from primus_lint.readers.document import Section
+    from primus_lint.rules.finding import Finding
 
 BUCKET = 128 * 1024 * 1024  # elements (CommOverlapConfig._get_optimizer_overlap_cfgs)
 _SAME_MODEL = (
@@ -30,7 +32,7 @@ _SAME_MODEL = (
     "moe_router_enable_expert_bias", "moe_router_force_load_balancing", "moe_router_fusion", "moe_shared_expert_overlap",
     "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_aux_loss_coeff", "moe_layer_recompute",
     "overlap_moe_expert_parallel_comm", "delay_wgrad_compute", "defer_embedding_wgrad_compute", "wgrad_deferral_limit",
-    "tp_comm_overlap", "cpu_offloading", "cpu_offloading_num_layers", "fine_grained_activation_offloading",
+    "tp_comm_overlap", "fine_grained_activation_offloading",
     "mtp_num_layers", "deterministic_mode", "microbatch_group_size_per_vp_stage",
 )  # fmt: skip
 # Field of a part of the configuration -> Megatron's argument of the same meaning.
@@ -53,7 +55,8 @@ OPTIMIZER = {
     name: name
     for name in (
         "optimizer", "use_distributed_optimizer", "use_precision_aware_optimizer", "main_grads_dtype", "main_params_dtype",
-        "exp_avg_dtype", "exp_avg_sq_dtype", "optimizer_cpu_offload", "optimizer_offload_fraction", "clip_grad",
+        "exp_avg_dtype", "exp_avg_sq_dtype", "optimizer_cpu_offload", "optimizer_offload_fraction", "clip_grad", "lr",
+        "min_lr",
     )
 }  # fmt: skip
 TRAIN = {
@@ -69,6 +72,10 @@ COMM_OVERLAP = (
 )  # fmt: skip
 PEFT = ("target_modules", "dim", "alpha", "dropout", "dropout_position")
 PARTS = {"model": MODEL, "ddp": DDP, "optimizer": OPTIMIZER, "train": TRAIN}
+LAYOUT = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+CORE_STAGES = ("batch", "grid", "config", "build", "optim", "first-step")  # what runs without Megatron-LM's training/
+AT_BUILD_TOO = ("L101",)  # of Megatron-LM's arguments, and asserted again by get_num_layers_to_build
+SAID = ("P101", "P102", "E102", "B103", "B104")  # as P901, P902, E901 and B906
 TURBO = (
     "use_turbo_attention", "use_turbo_gemm", "use_turbo_grouped_gemm", "use_turbo_deepep", "use_turbo_rms_norm",
     "use_turbo_fused_act_with_probs", "moe_use_fused_router_with_aux_score", "enable_turbo_attention_float8",
@@ -85,6 +92,7 @@ def reasons(v: Namespace) -> tuple[str, ...]:
         ("DoRA", v.get("made.peft") == "DoRA"),
         ("a precision of an unknown name", _precision(v) is None),
         ("Primus-Turbo's kernels", any(v.get(key) for key in TURBO) or bool(v.get("turbo_sync_free_moe_stage"))),
+        ("a layout of stages that follows the degrees", v.get("made.moved_layout")),
         ("another model than the recipe's", not v["made.own_model"]),
     )
     return tuple(f"megatron_bridge: {what}" for what, present in found if present)
@@ -115,6 +123,11 @@ def arguments(v: Namespace) -> dict[str, Any]:
             out[name] = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}.get(
                 out[name], out[name]
             )
+    if isinstance(out.get("pipeline_model_parallel_layout"), list):
+        stages = out["pipeline_model_parallel_layout"]
+        out["pipeline_model_parallel_layout"] = "|".join("".join(LAYOUT[unit] for unit in stage) for stage in stages)
+    if out.get("cuda_graph_impl") == "none":
+        out.pop("cuda_graph_scope", None)
     out.update(_precise(v), **_overlapped(v))
     if v["fsdp"]:
         out.update(use_megatron_fsdp=True, ddp_average_in_collective=False)
@@ -185,10 +198,52 @@ def _overlapped(v: Namespace) -> dict[str, Any]:
     return out
 
 
-def lowered(v: Namespace, target: Target, version: str) -> Lowered:
-    """The recipe as Megatron has it, of a namespace that `reasons` has nothing against."""
+def lowered(v: Namespace, section: Section, target: Target, version: str) -> Lowered:
+    """The recipe as Megatron has it, of a namespace that `reasons` has nothing against; arguments that the section gives
+    keep their origins."""
     from primus_lint.lower.megatron import lower
-    from primus_lint.readers.document import Section, Value
+    from primus_lint.readers.document import Section as Made
+    from primus_lint.readers.document import Value
 
-    values = {key: Value(value, ()) for key, value in arguments(v).items()}
-    return lower(Section("megatron_bridge", "megatron", values), target, version, "megatron")
+    values = {}
+    for argument, value in arguments(v).items():
+        given = section.values.get(key_of(argument, section))
+        values[argument] = Value(value, given.origins if given is not None and given.value == value else ())
+    return lower(Made(section.name, "megatron", values), target, version, "megatron")
+
+
+def key_of(argument: str, section: Section) -> str:
+    """The key of a section that a Megatron argument comes from: `flavor` when the recipe function sets it."""
+    from primus_lint.lower.bridge.recipes import arguments as taken
+
+    for part, fields in PARTS.items():
+        for field, name in fields.items():
+            if name == argument and f"{part}.{field}" in section.values:
+                return f"{part}.{field}"
+            if name == argument and field in section.values and field in (taken(section) or ()):
+                return field
+    return "flavor"
+
+
+def core_findings(made: Lowered, section: Section, wanted: Any = None) -> list[Finding]:
+    """What Megatron-Core refuses in what a recipe makes, in the section's keys.
+
+    Megatron-LM's own check of arguments does not run; conditions that Megatron-Bridge has rules of its own for are left to
+    those. Fixes are kept where every key that they change is the section's.
+    """
+    from primus_lint.rules.engine import check
+    from primus_lint.rules.templates import STAGES
+
+    out = []
+    for finding in check(made, wanted):
+        in_core = STAGES[finding.stage] in CORE_STAGES or finding.code in AT_BUILD_TOO
+        if finding.severity != "error" or not in_core or finding.code in SAID:
+            continue
+        keys = tuple(dict.fromkeys(key_of(key, section) for key in finding.keys)) or ("flavor",)
+        finding.labels = tuple((key_of(key, section), text) for key, text in finding.labels)
+        finding.fixes = tuple(
+            fix for fix in finding.fixes if all(key_of(change.key, section) == change.key for change in fix.changes)
+        )
+        finding.keys, finding.section = keys, section
+        out.append(finding)
+    return out

@@ -28,6 +28,7 @@ MEGATRON = {
     "transient": ("micro_batch_size", "seq_length", "cross_entropy_loss_fusion", "tensor_model_parallel_size"),
     "persistent": ("fp8", "pipeline_model_parallel_size", "expert_model_parallel_size"),
 }  # fmt: skip
+RECOMPUTE = "recompute_granularity"
 _BATCH = ("training.local_batch_size", "training.seq_len")
 TORCHTITAN = {
     "static": ("parallelism.data_parallel_shard_degree", "parallelism.data_parallel_replicate_degree", "model.flavor"),
@@ -160,7 +161,17 @@ def where(rank: RankMemory, ledger: Ledger) -> str:
 
 def drivers(subject: Subject) -> dict[str, tuple[str, ...]]:
     """Group of items -> the keys that move it."""
+    if subject.framework == "megatron_bridge":
+        return {group: _sections_own(subject, keys) for group, keys in MEGATRON.items()}
     return TORCHTITAN if subject.framework == "torchtitan" else MEGATRON
+
+
+def _sections_own(subject: Subject, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The keys that a recipe of Megatron-Bridge takes, in its names; last what stands for all that it sets itself."""
+    from primus_lint.lower.bridge.megatron import key_of
+
+    found = dict.fromkeys(key_of(key, subject.section) for key in keys)
+    return (*(key for key in found if key != "flavor"), "flavor")
 
 
 def driver_keys(rank: RankMemory, subject: Subject) -> tuple[str, ...]:
@@ -207,8 +218,9 @@ def _finding(subject: Subject, rule: dict[str, Any], message: str, rank: RankMem
     keys = tuple(key for key in keys if key == keys[0] or _set_here(subject, key))  # others only fill the screen
     run = subject.run
     if largest == "activation" and run is not None and run.recompute.granularity is None:
-        labels.append(("recompute_granularity", "nothing is recomputed"))
-        keys = (*(key for key in keys if key != "recompute_granularity"), "recompute_granularity")
+        key = _sections_own(subject, (RECOMPUTE,))[0] if subject.framework == "megatron_bridge" else RECOMPUTE
+        labels.append((key, "nothing is recomputed"))
+        keys = (*(other for other in keys if other != key), key)
     return make(rule, subject.lowered, message, keys, labels=tuple(labels), notes=tuple(notes))
 
 
