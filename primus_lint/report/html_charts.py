@@ -178,7 +178,7 @@ def front(points: list[Tuned], capacity: int | None) -> str:
     """Tuned recipes as points: tokens/s over peak memory, with the recipe as it was and the device's limit."""
     if not points:
         return ""
-    width, height, left, bottom = 640, 250, 56, 24
+    width, height, left, bottom = 640, 250, 80, 30
     sizes = [point.device_high_bytes for point in points] + ([capacity] if capacity else [])
     rates = [point.tokens_per_s_per_gpu for point in points]
     low_x, most_x = _range(sizes)

@@ -62,6 +62,6 @@ pre{background:var(--code);border-radius:6px;padding:10px;overflow-x:auto;font:1
 .add{color:var(--ok)}.del{color:var(--error)}.caret{font-weight:700}
 details summary{cursor:pointer}
 .front{width:100%;height:auto;max-width:640px;display:block}
-@media (max-width:600px){main{padding:8px}section{padding:12px;border-radius:6px}.wide{display:none}}
+@media (max-width:600px){main{padding:8px}.front text{font-size:20px}section{padding:12px;border-radius:6px}.wide{display:none}}
 @media print{body{background:#fff}section{break-inside:avoid}}
 """

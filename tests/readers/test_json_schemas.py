@@ -79,3 +79,13 @@ def test_the_settings_schema_knows_the_keys_of_the_settings() -> None:
 )
 def test_settings(data: dict[str, Any], good: bool) -> None:
     assert validator("settings").is_valid(data) is good
+
+
+def test_every_rule_fits_the_schema_of_rules() -> None:
+    check, rules = validator("rule"), Path(data_root("rules"))
+    wrong = {
+        path.name: [error.message for error in check.iter_errors(yaml.safe_load(path.read_text()))]
+        for path in rules.rglob("*.yaml")
+        if path.name != "bases.yaml"
+    }
+    assert len(wrong) > 500 and {name: errors for name, errors in wrong.items() if errors} == {}
