@@ -34,6 +34,8 @@ _ROWS = {
     "rope_type": "T27",
 }
 _LIST_EXPRESSION = frozenset("0123456789,[]()+*")
+# Texts that are whole numbers with commas between them, and the brackets that may stand around them.
+_NUMBERS = {"window_size": "()", "phase_transition_iterations": ""}
 
 
 def unknown(lowered: Lowered, rule: dict[str, Any]) -> Iterator[Finding]:
@@ -71,7 +73,7 @@ def choices(lowered: Lowered, rule: dict[str, Any]) -> Iterator[Finding]:
 def types(lowered: Lowered, rule: dict[str, Any]) -> Iterator[Finding]:
     """Values that the type of their argument does not take."""
     for key, entry, value in _given(lowered):
-        text = _type_problem(entry, value)
+        text = _type_problem(entry, value) or _numbers_problem(key, value)
         if text:
             yield make(rule, lowered, f"{key}: {text}", (key,), catalogue=_rows(rule, key))
 
@@ -100,6 +102,14 @@ def _type_problem(entry: dict[str, Any], value: Any) -> str:
     if kind == "int|list-text" and isinstance(value, str):
         return "" if _number_or_list(value) else f"{value!r} is neither a number nor a list such as [1]*3+[0]"
     return f"{bad[0]!r} is no {_NAMES[kind]}" if bad else ""
+
+
+def _numbers_problem(key: str, value: Any) -> str:
+    if key not in _NUMBERS or not isinstance(value, str) or not value:
+        return ""
+    if all(map(_is_int, value.strip(_NUMBERS[key]).split(","))):
+        return ""
+    return f"{value!r} is no list of whole numbers such as 1024,0"
 
 
 def _number_or_list(text: str) -> bool:
