@@ -140,6 +140,9 @@ def suppress(findings: list[Finding], checked: Checked, settings: Settings | Non
                 own.append(
                     _about("unused-suppression", f"nothing here breaks {', '.join(item.names)}: remove it", item)
                 )
+            if item.names and not item.reason:
+                text = f"say why {', '.join(item.names)} may be broken here: ignore[rule-name] reason"
+                own.append(_about("suppression-without-reason", text, item, "info"))
     return [about for about in own if selected(about.code, about.name, about.severity, checked.path, settings)]
 
 
