@@ -53,7 +53,7 @@ class BridgeSubject(PlainSubject):
 
     @property
     def has_figures(self) -> bool:  # type: ignore[override]
-        return self._megatron is not None
+        return self.made is not None
 
     @property
     def complete(self) -> bool:  # type: ignore[override]
@@ -61,21 +61,21 @@ class BridgeSubject(PlainSubject):
 
     @property
     def run(self) -> Run | None:
-        return None if self._megatron is None else self._megatron.run
+        return None if self.made is None else self.made.run
 
     @cached_property
     def conditions(self) -> list[Finding]:
         """Those of Megatron-Bridge, and Megatron-Core's on what the recipe makes."""
         found = super().conditions
-        if self._megatron is not None:
+        if self.made is not None:
             from primus_lint.lower.bridge.megatron import core_findings
 
-            found = [*found, *core_findings(self._megatron, self.section, self.wanted)]
+            found = [*found, *core_findings(self.made, self.section, self.wanted)]
             found.sort(key=lambda finding: (finding.stage, finding.order, finding.code))
         return found
 
     @cached_property
-    def _megatron(self) -> Lowered | None:
+    def made(self) -> Lowered | None:
         """The recipe as Megatron has it; None when it is not known (see `_unknown`)."""
         from primus_lint.lower.bridge.megatron import lowered
 

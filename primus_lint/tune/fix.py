@@ -264,9 +264,11 @@ def _search(result: FixResult, index: int, options: Options, settings: Settings 
         return
     said = len(result.messages)
     for candidate in proposal.candidates:
-        changes = [Change("set", key, value) for key, value in candidate.changes.items()]
+        changes = _changes(proposal, candidate)
         checked = _rewritten(result, changes, subject.section.name, options, settings)
         if checked is None or not same_score(checked.subjects[index], candidate):
+            continue
+        if _errors(checked).keys() - _errors(result.after).keys():
             continue
         result.after = checked
         assert checked.document.source is not None
@@ -274,13 +276,18 @@ def _search(result: FixResult, index: int, options: Options, settings: Settings 
         result.candidate = candidate
         result.runners_up = [other for other in proposal.candidates if other is not candidate][:5]
         result.applied.append(proposal.reason)
-        assert subject.run is not None
-        line = checkpoint.say(candidate.changes, subject.lowered.namespace.given, subject.run.model)
+        assert proposal.subject.run is not None
+        line = checkpoint.say(candidate.changes, proposal.subject.lowered.namespace.given, proposal.subject.run.model)
         if line is not None:
             result.messages.append(line)
         return
     if len(result.messages) == said:
-        changes = [Change("set", key, value) for key, value in proposal.candidates[0].changes.items()]
+        changes = _changes(proposal, proposal.candidates[0])
         why = _said(_outside(result, subject.section, changes, options))
         why = why or "the rewritten file would not score as it does"
         result.messages.append(f"a better recipe was found but not written: {why}")
+
+
+def _changes(proposal: Proposal, candidate: Candidate) -> list[Change]:
+    """What a candidate changes, in the keys of the section."""
+    return [Change("set", proposal.names.get(key, key), value) for key, value in candidate.changes.items()]

@@ -189,7 +189,11 @@ def section_data(
     data["written"] = written is not None
     data["gain"] = gain_over(own, winner)
     data["best"] = point(own, found.best[0])  # the optimum itself, where the written one has fewer changes
-    neighbours = sensitivity(subject, winner, found)
+    neighbours = [
+        each
+        for each in sensitivity(subject, winner, found)
+        if not proposal.names or each.changes.keys() <= proposal.names.keys()
+    ]
     data["neighbours"] = [neighbour._asdict() for neighbour in neighbours]
     data["basin"] = shape_of(neighbours)
     data["front"] = [

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 COUNTS = frozenset((TP, PP, CP, EP, ETP, MBS, VPP, NUMBER))  # keys whose values are whole numbers, or null
 LISTS = ("recompute_modules",)  # keys whose value is a list: its words are joined by `+`, as `tune` prints them
-FRAMEWORKS = ("megatron", "primus-megatron", "torchtitan")
+FRAMEWORKS = ("megatron", "primus-megatron", "torchtitan", "megatron_bridge")
 
 
 class LimitError(ValueError):
@@ -38,7 +38,7 @@ def limits_of(texts: Iterable[str]) -> dict[str, tuple[Any, ...]]:
 
 
 def check_keys(option: str, names: Iterable[str]) -> None:
-    """Raises LimitError for a name that neither Megatron, Primus nor TorchTitan reads."""
+    """Raises LimitError for a name that no framework reads."""
     for name in names:
         if name not in TUNED and not any(name in table(framework)["keys"] for framework in FRAMEWORKS):
             known = dict.fromkeys((*TUNED, *(key for framework in FRAMEWORKS for key in table(framework)["keys"])))

@@ -68,10 +68,11 @@ class Proposal:
     """`candidates`: recipes worth writing, the preferred first (empty: leave the recipe as it is); `reason` says why
     there are none, or what the candidates are; `broken`: the recipe as it stands does not start or is not sure to fit."""
 
-    __slots__ = ("broken", "candidates", "reason", "result", "singles", "subject")
+    __slots__ = ("broken", "candidates", "names", "reason", "result", "singles", "subject")
 
     def __init__(self, subject: Subject, broken: bool = False) -> None:
         self.subject = subject
+        self.names: dict[str, str] = {}  # key of a candidate -> key of the section, where they differ
         self.broken = broken
         self.candidates: list[Candidate] = []
         self.reason = ""
@@ -81,7 +82,13 @@ class Proposal:
 
 def propose(subject: Subject, how: Rules) -> Proposal:
     """Search for a better recipe of one section."""
+    names: dict[str, str] = {}
+    if subject.section.framework == "megatron_bridge" and subject.run is not None:
+        from primus_lint.tune.bridge import searched_as
+
+        subject, how, names = searched_as(subject, how)
     proposal = Proposal(subject)
+    proposal.names = names
     if subject.section.framework != "megatron" or subject.run is None:
         if how.tune:
             why = (
@@ -126,6 +133,9 @@ def propose(subject: Subject, how: Rules) -> Proposal:
             result = with_ideas(result, others(subject, result, unrelated_errors(subject)))
     if how.agent is not None and not minimal:
         result = with_ideas(result, how.agent(subject, result))
+    if names:  # what lies beyond the keys that the recipe function takes cannot be written
+        result = result._replace(best=[each for each in result.best if each.changes.keys() <= names.keys()])
+        proposal.singles = [each for each in proposal.singles if each.changes.keys() <= names.keys()]
     proposal.result = result
     if not result.best:
         proposal.reason = nothing_fits(subject, how) if broken else "no recipe of the space is legal and fits"
@@ -136,8 +146,8 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     if not best[0].changes:
         proposal.reason = "nothing of the space is better than the recipe as it stands"
         if best[0].errors:
-            names = dict.fromkeys(finding.name for finding in best[0].errors)
-            proposal.reason += f", and nothing of it cures {', '.join(names)}"
+            broken_rules = dict.fromkeys(finding.name for finding in best[0].errors)
+            proposal.reason += f", and nothing of it cures {', '.join(broken_rules)}"
         return proposal
     chosen = [c for c in best if c.changes and (broken or worth_it(subject, c, how))]
     if not chosen:

@@ -44,7 +44,7 @@ def lower(
         facts = _model_facts(values.get("hf_path"))
         names.update({"of_model." + key: value for key, value in facts.items()})
         names["made.own_model"] = facts == _model_facts(names.get("made.hf_path"))
-    nested = {key: value.value for key, value in section.values.items() if "." in key}
+    nested = {key: value.value for key, value in section.values.items() if "." in key and laid_over(section, key)}
     names.update(nested)
     names["made.nested"] = tuple(nested)
     names["world_size"], names["gpus_per_node"] = target.world_size, target.gpus_per_node
@@ -54,6 +54,14 @@ def lower(
     for name, text in (env or {}).items():
         names["env_" + name] = text
     return Lowered(names, [], None, section, target, version, framework)
+
+
+def laid_over(section: Section, key: str) -> bool:
+    """Whether Primus lays a nested value over what the recipe makes: it skips one of another type, so that of a field that
+    is None only null is taken (primus/backends/megatron_bridge, `_merge_dict_to_dataclass`)."""
+    fields = makes(section) or {}
+    value = section.get(key)
+    return key not in fields or value is None or isinstance(value, type(fields[key]))
 
 
 def _add_made(names: BridgeNamespace, section: Section) -> None:

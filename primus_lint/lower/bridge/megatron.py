@@ -225,19 +225,32 @@ def key_of(argument: str, section: Section) -> str:
     return "flavor"
 
 
+def setting_of(argument: str, section: Section) -> str | None:
+    """The argument of a section's recipe function that comes to a Megatron argument; None when it takes none."""
+    from primus_lint.lower.bridge.recipes import arguments as taken
+
+    names = (field for fields in PARTS.values() for field, name in fields.items() if name == argument)
+    return next((field for field in names if field in (taken(section) or ())), None)
+
+
+def in_core(finding: Finding) -> bool:
+    """Whether Megatron-Core asks a condition, and not Megatron-LM's check of arguments alone."""
+    from primus_lint.rules.templates import STAGES
+
+    return STAGES[finding.stage] in CORE_STAGES or finding.code in AT_BUILD_TOO
+
+
 def core_findings(made: Lowered, section: Section, wanted: Any = None) -> list[Finding]:
     """What Megatron-Core refuses in what a recipe makes, in the section's keys.
 
-    Megatron-LM's own check of arguments does not run; conditions that Megatron-Bridge has rules of its own for are left to
-    those. Fixes are kept where every key that they change is the section's.
+    Conditions that Megatron-Bridge has rules of its own for are left to those. Fixes are kept where every key that they
+    change is the section's.
     """
     from primus_lint.rules.engine import check
-    from primus_lint.rules.templates import STAGES
 
     out = []
     for finding in check(made, wanted):
-        in_core = STAGES[finding.stage] in CORE_STAGES or finding.code in AT_BUILD_TOO
-        if finding.severity != "error" or not in_core or finding.code in SAID:
+        if finding.severity != "error" or finding.code in SAID or not in_core(finding):
             continue
         keys = tuple(dict.fromkeys(key_of(key, section) for key in finding.keys)) or ("flavor",)
         finding.labels = tuple((key_of(key, section), text) for key, text in finding.labels)

@@ -69,6 +69,20 @@ def dropped(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
         yield say(rule, subject, message, tuple(lost), labels=labels, at_key=True)
 
 
+def skipped(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
+    """Nested values of another type than the recipe's."""
+    from primus_lint.lower.bridge import laid_over
+    from primus_lint.lower.bridge.made import makes
+
+    fields = makes(subject.section) or {}
+    for key, value in subject.section.values.items():
+        if "." in key and not laid_over(subject.section, key) and value.origins[0].layer in WRITTEN:
+            its, ours = fields[key], type(value.value).__name__
+            wanted = "the recipe leaves it null" if its is None else f"the recipe has {its!r}, {type(its).__name__}"
+            message = f"{key} is not laid over the recipe's: {wanted}, and {value.value!r} is {ours}; Primus skips another type"
+            yield say(rule, subject, message, (key,))
+
+
 def refuses(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
     """Arguments that the recipe passes itself."""
     for key in refused(subject):
