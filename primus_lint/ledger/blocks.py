@@ -149,7 +149,7 @@ def waste_bytes(
             pool.give(block, size)
         pool.empty()
     if step is not None:
-        first_step.Stage(step, pool).run()
+        first_step.run(step, pool)
     for numel in owned if gradients else ():
         pool.take(numel * gradients)
     for size in () if resumed else sizes:

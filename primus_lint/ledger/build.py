@@ -327,7 +327,8 @@ class _Parts:
     def first_step(self, chunks: tuple[Chunk, ...], common: dict[str, Item]) -> first_step.Step | None:
         """The first micro-batches of a rank, where they are written down."""
         shared = common["global buffer"].bytes if "global buffer" in common else 0
-        return first_step.step_of(self.sizes, chunks, shared, persistent.torch_workspace_bytes(self.sizes))
+        workspace = persistent.torch_workspace_bytes(self.sizes)
+        return first_step.step_of(self.sizes, chunks, shared, workspace, self.accelerator.compute_units or 0)
 
     def kept_slack_bytes(self, memory: RankMemory, chunks: tuple[Chunk, ...], found: Peak) -> Any:
         """What the blocks of kept tensors hold beyond them at the peak, as an item."""

@@ -1,16 +1,20 @@
 """What the first micro-batches of a stage take from the caching allocator and give back, in order.
 
 Megatron makes the moments of the optimizer after the first backward, in the holes that it left, and what stays for ever
-(workspaces, Megatron's global buffer, a stage's last input) takes its block in the midst of it. Which of their blocks are
-larger than they are follows from the order of all tensors before them. Written down here for a stage of dense layers in
-the local implementation that has the loss, one micro-batch in flight, as the modules of Megatron-Core make them with
-fused kernels for softmax, GELU and dropout; tests/oracle/first_step_trace.py asks the real modules.
+(workspaces, Megatron's global buffer, dummy weight gradients, a stage's last input) takes its block in the midst of it.
+Which of their blocks are larger than they are follows from the order of all tensors before them. Written down here for a
+stage of dense layers that has the loss, one micro-batch in flight: in the local implementation as the modules of
+Megatron-Core make them with fused kernels for softmax, GELU and dropout (tests/oracle/first_step_trace.py asks the real
+modules), and in TransformerEngine's (`LayerNormLinear`, `Linear`, `FlashAttention`, `UnfusedDotProductAttention` of 2.11;
+flash-attention's `mha_bwd`). What cuDNN takes for its attention is not known.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from primus_lint.ledger import persistent
+from primus_lint.ledger.activations.attention import backend, deterministic
 from primus_lint.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -43,13 +47,19 @@ class Step(NamedTuple):
     shared_rows: int  # whether other ranks hold rows of the embedding: their tokens are masked
     batch_mask: int  # attention mask of the data loader
     embedding: int  # gradient of the word embedding
-    weight_gradients: tuple[int, int, int, int, int]  # of packed, output, fc1, fc2 and the loss
+    weights: tuple[tuple[int, int], ...]  # rows and columns of packed, output, fc1, fc2 and the loss
+    accumulated: bool  # weight gradients are added to in place
+    act: int  # bytes of an element
+    attention: str  # "local", "flash" or "unfused"
+    rotated: bool
+    scratch: int  # of the attention backward
     global_buffer: int
+    engine_workspace: int  # of TransformerEngine
     workspace: int  # of a plain matrix product, one for each thread
 
 
-def step_of(sizes: Sizes, chunks: tuple[Chunk, ...], global_buffer: int, workspace: int) -> Step | None:
-    """The step of a stage; None where it is not written down."""
+def step_of(sizes: Sizes, chunks: tuple[Chunk, ...], global_buffer: int, workspace: int, units: int = 0) -> Step | None:
+    """The step of a stage; None where it is not written down. `units`: multiprocessors of the accelerator."""
     run = sizes.run
     model = run.model
     if sizes.m is None or len(chunks) > 1 or not chunks[0].loss or not _written_down(sizes, chunks[0]):
@@ -59,21 +69,24 @@ def step_of(sizes: Sizes, chunks: tuple[Chunk, ...], global_buffer: int, workspa
     narrow = S * (sizes.f // sizes.tp) * act
     scores = sizes.mbs * sizes.Aq * sizes.seq**2 * act
     rows = sizes.V // sizes.tp
-    shapes = (
+    widths = (
         (sizes.Aq + 2 * sizes.kq) * sizes.d,
         sizes.Aq * sizes.d,
         sizes.fc1 * (sizes.f // sizes.tp),
         sizes.f // sizes.tp,
     )
-    gradients = [width * h * act for width in (*shapes, rows)]
+    attention = backend(sizes)
+    splits = (
+        max(-(-units // (sizes.mbs * sizes.Aq)), 1) if deterministic(run) else 1
+    )  # sums of dq, one a split of the keys
     return Step(
         layers=len(chunks[0].layers),
         micro_batches=min(sizes.m, MICRO_BATCHES),
         received=not first,
         tied=first and model.tied_embeddings,
         hidden=S * h * act,
-        packed=S * shapes[0] * act,
-        context=S * sizes.Aq * sizes.d * act,
+        packed=S * widths[0] * act,
+        context=S * widths[1] * act,
         scores=scores,
         wide=sizes.fc1 * narrow,
         narrow=narrow,
@@ -84,8 +97,14 @@ def step_of(sizes: Sizes, chunks: tuple[Chunk, ...], global_buffer: int, workspa
         shared_rows=int(sizes.tp > 1),
         batch_mask=sizes.mbs * sizes.seq**2 if run.args.get("create_attention_mask_in_dataloader", True) else 0,
         embedding=rows * h * act,
-        weight_gradients=tuple(gradients),
+        weights=((widths[0], h), (h, widths[1]), (widths[2], h), (h, widths[3]), (rows, h)),
+        accumulated=run.optimizer.gradient_accumulation_fusion,
+        act=act,
+        attention=attention,
+        rotated=model.position_embedding == "rope",
+        scratch=S * widths[1] * 4 * splits if attention == "flash" else 0,
         global_buffer=global_buffer,
+        engine_workspace=0 if attention == "local" else persistent.te_workspace_bytes(sizes),
         workspace=workspace,
     )
 
@@ -93,13 +112,20 @@ def step_of(sizes: Sizes, chunks: tuple[Chunk, ...], global_buffer: int, workspa
 def _written_down(sizes: Sizes, chunk: Chunk) -> bool:
     run = sizes.run
     model, kernels = run.model, run.kernels
-    dense = model.mla is None and model.moe is None and not chunk.mtp and sizes.k == sizes.A
-    plain = model.linear_bias and not model.qk_layernorm and model.position_embedding in ("learned_absolute", "none")
-    fused = kernels.masked_softmax_fusion and kernels.bias_activation_fusion and kernels.bias_dropout_fusion
-    whole = kernels.cross_entropy_fusion is None and not run.optimizer.gradient_accumulation_fusion
+    dense = model.mla is None and model.moe is None and not chunk.mtp and sizes.k == sizes.A and not model.qk_layernorm
+    activation = kernels.bias_activation_fusion or (model.activation == "gelu" and not model.linear_bias)  # one kernel
+    fused = activation and kernels.bias_dropout_fusion and kernels.cross_entropy_fusion is None
     schedule = run.schedule.kind in ("1f1b", "none") and run.recompute.granularity is None
-    local = kernels.implementation == "local" and sizes.cp == 1 and not sizes.sp and sizes.act == 2
-    return bool(dense and plain and fused and whole and schedule and local)
+    whole = sizes.cp == 1 and not sizes.sp and sizes.act == 2 and run.precision.fp8 is None
+    if kernels.implementation == "local":
+        learned = model.linear_bias and model.position_embedding in ("learned_absolute", "none")
+        own = learned and kernels.masked_softmax_fusion and not run.optimizer.gradient_accumulation_fusion
+    else:
+        attention = backend(sizes)
+        rotated = model.position_embedding == "rope" and kernels.rope_fusion and attention == "flash"
+        plain = model.position_embedding in ("learned_absolute", "none")
+        own = (rotated or plain) and attention in ("flash", "unfused") and not persistent.older_te(run, 2000)
+    return bool(dense and fused and schedule and whole and own)
 
 
 class Heap:
@@ -122,12 +148,14 @@ class Heap:
 
 
 class Stage:
-    """Runs the micro-batches of a step on a heap; what stays is never freed."""
+    """Runs the micro-batches of a step on a heap; what stays is never freed. Layers of the local implementation."""
 
     def __init__(self, step: Step, pool: Pool) -> None:
         self.step = step
         self.heap = Heap(pool)
-        self.forward_begun = self.backward_begun = False
+        self.threads: set[str] = set()  # that have made a plain matrix product
+        self.dummies: set[tuple[int, int]] = set()
+        self.begun = False
 
     def run(self) -> None:
         """All micro-batches, one after the other. A received input and its gradient stay until the next is there."""
@@ -142,12 +170,31 @@ class Stage:
             for _ in range(step.layers):
                 x = self.layer(x, saved)
             norm = heap.new(step.hidden)
-            logits = heap.new(step.logits)
+            logits = self.product(step.logits, "forward")
             softmax = heap.new(2 * step.logits)
             heap.free(logits, mask)
             gradient = self.backward(x, norm, softmax, saved, received)
             heap.free(*waiting[1:])
             waiting = [received, gradient] if received is not None else []
+
+    def product(self, size: int, thread: str) -> Tensor:
+        """A plain matrix product; the first one of a thread takes a workspace after its result."""
+        out = self.heap.new(size)
+        if thread not in self.threads:
+            self.threads.add(thread)
+            self.heap.new(self.step.workspace)
+        return out
+
+    def weight_gradient(self, number: int) -> Tensor:
+        """The gradient of a weight, or the dummy that stands for it: one of each shape, kept."""
+        shape = self.step.weights[number]
+        size = shape[0] * shape[1] * self.step.act
+        if not self.step.accumulated:
+            return self.heap.new(size)
+        if shape not in self.dummies:
+            self.dummies.add(shape)
+            self.heap.new(size)
+        return self.heap.new(0)
 
     def embed(self, saved: list[list[Tensor]]) -> Tensor:
         """Words and positions, their sum, turned to sequence first, and dropout."""
@@ -169,33 +216,38 @@ class Stage:
         """One layer forward: its output; what backward needs is saved."""
         heap, step = self.heap, self.step
         norm = heap.new(step.hidden)
-        if not self.forward_begun:
-            heap.new(step.workspace)
-        product, packed = heap.new(step.packed), heap.new(step.packed)  # without and with bias
+        product, packed = self.product(step.packed, "forward"), heap.new(step.packed)  # without and with bias
         heap.free(product)
-        if not self.forward_begun:
+        if not self.begun:
             heap.new(step.global_buffer)
-        self.forward_begun = True
-        scores, probabilities = heap.new(step.scores), heap.new(step.scores)
+        self.begun = True
+        kept, turned = self.plain_attention(heap.new(step.scores))
+        middle, middle_mask = self.added(heap.new(step.hidden))
+        rest = self.feed_forward()
+        saved.append([x, norm, packed, *kept, turned, middle, middle_mask, *rest[1:]])
+        return rest[0]
+
+    def plain_attention(self, scores: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Softmax of the scores, dropout, and the weighted values, turned to sequence first."""
+        heap, step = self.heap, self.step
+        probabilities = heap.new(step.scores)
         dropped, mask = heap.new(step.scores if step.scores_mask else 0), heap.new(step.scores_mask)
         context, turned = heap.new(step.context), heap.new(step.context)
         heap.free(context, scores)
-        middle, middle_mask = self.added()
-        second = heap.new(step.hidden)
-        wide, narrow = heap.new(step.wide), heap.new(step.narrow)
-        out, out_mask = self.added()
-        saved.append(
-            [x, norm, packed, probabilities, dropped, mask, turned, middle, middle_mask, second, wide, narrow, out_mask]
-        )
-        return out
+        return [probabilities, dropped, mask], turned
 
-    def added(self) -> tuple[Tensor, Tensor]:
+    def added(self, product: Tensor) -> tuple[Tensor, Tensor]:
         """A product with bias and dropout, added to the residual: the sum and the mask."""
-        heap, step = self.heap, self.step
-        product = heap.new(step.hidden)
-        total, mask = heap.new(step.hidden), heap.new(step.hidden_mask)
-        heap.free(product)
+        total, mask = self.heap.new(self.step.hidden), self.heap.new(self.step.hidden_mask)
+        self.heap.free(product)
         return total, mask
+
+    def feed_forward(self) -> list[Tensor]:
+        """Output, norm, what fc1 makes and what fc2 takes, and the mask."""
+        heap, step = self.heap, self.step
+        norm, wide, narrow = heap.new(step.hidden), heap.new(step.wide), heap.new(step.narrow)
+        out, mask = self.added(heap.new(step.hidden))
+        return [out, norm, wide, narrow, mask]
 
     def backward(
         self, x: Tensor, norm: Tensor, softmax: Tensor, saved: list[list[Tensor]], received: Tensor | None
@@ -204,10 +256,7 @@ class Stage:
         heap, step = self.heap, self.step
         logits = heap.new(step.logits)
         heap.free(softmax)
-        if not self.backward_begun:
-            heap.new(step.workspace)
-        self.backward_begun = True
-        of_norm, weight = heap.new(step.hidden), heap.new(step.weight_gradients[4])
+        of_norm, weight = self.product(step.hidden, "backward"), self.weight_gradient(4)
         heap.free(logits, norm)
         if not step.tied:
             heap.free(weight)
@@ -220,27 +269,38 @@ class Stage:
             self.embed_backward(gradient, saved.pop()[0], weight if step.tied else heap.new(0))
         return gradient
 
+    def undropped(self, mask: Tensor) -> Tensor:
+        """The gradient of a product that was dropped out; without dropout it is the sum's own."""
+        gradient = self.heap.new(self.step.hidden if self.step.hidden_mask else 0)
+        self.heap.free(mask)
+        return gradient
+
     def layer_backward(self, kept: list[Tensor], entered: Tensor) -> None:
         """One layer backward; the gradient is added to in place. `entered`: its input, unless somebody else holds it."""
         heap, step = self.heap, self.step
-        _, norm, packed, probabilities, dropped, mask, turned, middle, middle_mask, second, wide, narrow, out_mask = (
-            kept
-        )
-        of_packed, of_output, of_fc1, of_fc2, _ = step.weight_gradients
-        product = heap.new(step.hidden if step.hidden_mask else 0)
-        heap.free(out_mask)
-        of_narrow, weight = heap.new(step.narrow), heap.new(of_fc2)
+        _, norm, packed, *attention, turned, middle, middle_mask, second, wide, narrow, out_mask = kept
+        product = self.undropped(out_mask)
+        of_narrow, weight = heap.new(step.narrow), self.weight_gradient(3)
         heap.free(product, narrow, weight)
         of_wide = heap.new(step.wide)
         heap.free(of_narrow, wide)
-        of_norm, weight = heap.new(step.hidden), heap.new(of_fc1)
+        of_norm, weight = heap.new(step.hidden), self.weight_gradient(2)
         heap.free(of_wide, second, weight)
         more = heap.new(step.hidden)
         heap.free(of_norm, middle, more)
-        product = heap.new(step.hidden if step.hidden_mask else 0)
-        heap.free(middle_mask)
-        of_context, weight = heap.new(step.context), heap.new(of_output)
+        product = self.undropped(middle_mask)
+        of_context, weight = heap.new(step.context), self.weight_gradient(1)
         heap.free(product, turned, weight)
+        together = self.plain_attention_backward(of_context, packed, attention)
+        of_norm, weight = heap.new(step.hidden), self.weight_gradient(0)
+        heap.free(together, norm, weight)
+        more = heap.new(step.hidden)
+        heap.free(of_norm, entered, more)
+
+    def plain_attention_backward(self, of_context: Tensor, packed: Tensor, kept: list[Tensor]) -> Tensor:
+        """The gradient of queries, keys and values together."""
+        heap, step = self.heap, self.step
+        probabilities, dropped, mask = kept
         of_values, of_dropped = heap.new(step.context), heap.new(step.scores)
         heap.free(of_context, dropped if step.scores_mask else probabilities)
         if step.scores_mask:
@@ -255,10 +315,7 @@ class Stage:
         heap.free(of_dropped, packed)
         together = heap.new(step.packed)
         heap.free(*parts)
-        of_norm, weight = heap.new(step.hidden), heap.new(of_packed)
-        heap.free(together, norm, weight)
-        more = heap.new(step.hidden)
-        heap.free(of_norm, entered, more)
+        return together
 
     def embed_backward(self, gradient: Tensor, mask: Tensor, tied: Tensor) -> None:
         """Gradients of positions and words, each by way of a copy of the gradient in the batch's order."""
@@ -278,3 +335,79 @@ class Stage:
         weight = heap.new(step.embedding)
         heap.passing(step.hidden)
         heap.free(gradient, weight, tied)
+
+
+class EngineStage(Stage):
+    """Layers of TransformerEngine: norms belong to the products that follow, biases are added inside them."""
+
+    def layer(self, x: Tensor, saved: list[list[Tensor]]) -> Tensor:
+        heap, step = self.heap, self.step
+        norm = heap.new(step.hidden)
+        if not self.begun:
+            heap.new(step.engine_workspace)
+        self.begun = True
+        packed = heap.new(step.packed)
+        rotated = [heap.new(step.context if step.rotated else 0) for _ in range(2)]
+        if step.attention == "flash":  # of its own: queries, keys and values in the batch's order, and the output
+            parts = [step.context] * 3 if step.rotated else [step.packed]
+            kept = [heap.new(size) for size in (*parts, step.context)]
+            turned = heap.new(step.context)
+        else:
+            buffer, scores = heap.new(step.scores), heap.new(step.scores)
+            heap.free(buffer)
+            kept, turned = self.plain_attention(scores)
+        product = heap.new(step.hidden)
+        if step.attention == "flash":
+            heap.free(packed, *rotated)
+            packed = heap.new(0)
+        middle, middle_mask = self.added(product)
+        rest = self.feed_forward()
+        saved.append([x, norm, packed, *kept, turned, middle, middle_mask, *rest[1:]])
+        return rest[0]
+
+    def layer_backward(self, kept: list[Tensor], entered: Tensor) -> None:
+        heap, step = self.heap, self.step
+        _, norm, packed, *attention, turned, middle, middle_mask, second, wide, narrow, out_mask = kept
+        product = self.undropped(out_mask)
+        of_narrow, weight = heap.new(step.narrow), self.weight_gradient(3)
+        heap.free(narrow, product, weight)
+        of_wide = heap.new(step.wide)
+        heap.free(of_narrow, wide)
+        self.norm_backward(2, second, of_wide, middle)
+        product = self.undropped(middle_mask)
+        of_context, weight = heap.new(step.context), self.weight_gradient(1)
+        heap.free(turned, product, weight)
+        if step.attention == "flash":
+            together = self.flash_backward(of_context, attention)
+        else:
+            together = self.plain_attention_backward(of_context, packed, attention)
+        self.norm_backward(0, norm, together, entered)
+
+    def norm_backward(self, number: int, norm: Tensor, of_product: Tensor, entered: Tensor) -> None:
+        """Of a norm and the product behind it, added to the residual's gradient."""
+        heap, step = self.heap, self.step
+        of_norm, weight = heap.new(step.hidden), self.weight_gradient(number)
+        heap.free(norm)
+        more = heap.new(step.hidden)
+        heap.free(of_norm, of_product, entered, weight, more)
+
+    def flash_backward(self, of_context: Tensor, kept: list[Tensor]) -> Tensor:
+        """Three gradients and the kernel's scratch, rotated back, then packed."""
+        heap, step = self.heap, self.step
+        queries, keys, values = (heap.new(step.context) for _ in range(3))
+        heap.passing(step.scratch)
+        heap.free(of_context, *kept)
+        if step.rotated:
+            unrotated = heap.new(step.context)
+            heap.free(keys)
+            keys = heap.new(step.context)
+            heap.free(queries)
+            queries = unrotated
+        together = heap.new(step.packed)
+        heap.free(queries, keys, values)
+        return together
+
+
+def run(step: Step, pool: Pool) -> None:
+    """Run a step in a pool."""
+    (Stage if step.attention == "local" else EngineStage)(step, pool).run()

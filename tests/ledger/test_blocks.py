@@ -87,6 +87,13 @@ RUNS = [  # case, run, what it shows
     ("gpt/gpt3_mcore_tp4_pp1_resume_torch", "lts"),
     ("gpt/gpt3_mcore_tp1_pp4_resume_torch_dist", "lts"),
     ("gpt/gpt3_mcore_tp1_pp4_resume_torch_dist", "lts_dgx_a100_2nd"),
+    # the same under TransformerEngine with flash-attention: a last stage, its workspace in the hole of a loaded moment, with
+    # deferred weight gradients, a single stage
+    ("gpt/gpt3_mcore_te_tp2_pp2_resume_torch_dist", "lts"),
+    ("gpt/gpt3_mcore_te_tp2_pp2_resume_torch_dist", "lts_dgx_a100_2nd"),
+    ("gpt/gpt3_mcore_te_tp2_pp2_resume_torch_dist_defer_embedding_wgrad_compute", "lts"),
+    ("gpt/gpt3_mcore_te_tp1_pp1_dist_optimizer_fim_dataset_1node", "dev_dgx_gb200"),
+    ("gpt/gpt3_mcore_te_tp2_pp1_resume_torch_dist_multi_dist_optimizer_instances_1node", "dev_dgx_gb200"),
 ]
 
 

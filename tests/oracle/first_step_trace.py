@@ -5,7 +5,7 @@
 object: `events`, a list of [number, bytes] as tensors come and [-number, 0] as they go, those of more than 1 MiB.
 
 Stand-ins, each allocating what the fused kernel on a GPU does: dropout, causal softmax (backward in place), bias with GELU,
-bias with dropout and residual; a workspace before the first matrix product of each thread. Left out is the scratch of CPU
+bias with dropout and residual; a workspace behind the first matrix product of each thread. Left out is the scratch of CPU
 kernels: copies inside batched products, and sizes that are no multiple of 128 KiB.
 """
 
@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 LARGE, GRAIN = 1 << 20, 1 << 17
+backward = False  # which thread it would be on a GPU
 
 
 class OnHost(TorchFunctionMode):
@@ -99,26 +100,26 @@ def fused_kernels() -> None:
     gpt_layer_specs.get_bias_dropout_add = lambda training, fused: lambda x, residual, p: Added.apply(*x, residual, p)
 
 
-def workspaces(size: int) -> list[Any]:
-    """Make the first plain product of forward and of backward take a workspace; they stay in the list returned."""
-    from megatron.core.tensor_parallel.layers import LinearWithGradAccumulationAndAsyncCommunication as Linear
+def workspaces(size: int) -> dict[bool, Any]:
+    """Make the first plain product of forward and of backward take a workspace after its result; they stay in the dict."""
+    held: dict[bool, Any] = {}
 
-    held: dict[str, Any] = {}
+    def noted(call: Any) -> Any:
+        def product(*args: Any, **kwargs: Any) -> Any:
+            out = call(*args, **kwargs)
+            if backward not in held:
+                held[backward] = torch.empty(size, dtype=torch.uint8)
+            return out
 
-    def first(name: str, call: Any) -> Any:
-        def called(*args: Any) -> Any:
-            if name not in held:
-                held[name] = torch.empty(size, dtype=torch.uint8)
-            return call(*args)
+        return product
 
-        return staticmethod(called)
-
-    Linear.forward, Linear.backward = first("forward", Linear.forward), first("backward", Linear.backward)
-    return [held]
+    torch.matmul, torch.Tensor.matmul = noted(torch.matmul), noted(torch.Tensor.matmul)  # type: ignore[assignment]
+    return held
 
 
 def run(model: Any, a: Any, hidden: int, micro_batches: int) -> None:
     """The micro-batches one after the other, as Megatron's schedules run them on a stage with the loss."""
+    global backward
     inner = model.module
     received = None if inner.pre_process else fresh(a, hidden)
     for number in range(micro_batches):
@@ -130,7 +131,9 @@ def run(model: Any, a: Any, hidden: int, micro_batches: int) -> None:
         del mask
         if received is not None:
             received.retain_grad()
+        backward = True
         torch.autograd.backward(loss)
+        backward = False
         del loss
         if received is not None:
             gradient = received.grad  # noqa: F841  the one before goes here

@@ -78,7 +78,7 @@ def test_tensors_come_and_go_as_in_the_real_modules(case: str) -> None:
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"events"')]
     assert lines, done.stderr[-2000:]
     recorder = Recorder()
-    first_step.Stage(step, recorder).run()
+    first_step.run(step, recorder)
     real = json.loads(lines[-1])["events"]
     assert real
     assert normal(recorder.events) == normal(real)
