@@ -32,10 +32,10 @@ def graph_modules_set(v: Namespace) -> list[Any]:
 def graph_impl(v: Namespace) -> str:
     """How CUDA graphs are captured: none, local, transformer_engine or full_iteration.
 
-    The newer Megatron turns a local graph of the scope full_iteration into the implementation full_iteration.
+    The newer Megatron turns the module full_iteration, with a local graph or none, into the implementation full_iteration.
     """
     value = v["cuda_graph_impl"] or "none"
-    if v["version"] == "d98e8a64" and value == "local" and "full_iteration" in v["graph_modules_set"]:
+    if v["version"] == "d98e8a64" and value in ("none", "local") and "full_iteration" in v["graph_modules_set"]:
         return "full_iteration"
     return str(value)
 
@@ -49,7 +49,7 @@ def graph_modules(v: Namespace) -> list[Any]:
     modules: list[Any] = v["graph_modules_set"]
     if modules == ["full"] or v["graph_impl"] == "none":
         return []
-    if v["graph_impl"] == "full_iteration" and v["cuda_graph_impl"] == "local":
+    if v["graph_impl"] == "full_iteration" and v["cuda_graph_impl"] != "full_iteration":
         return [item for item in modules if item != "full_iteration"]
     if v["graph_impl"] == "local":
         pair = ("moe_router", "moe_preprocess")
