@@ -335,3 +335,13 @@ def test_the_mesh_of_several_nodes_is_held_to_divisibility(tmp_path: Path) -> No
     assert findings(text, tmp_path, "P951", framework="maxtext", world_size=32) == []
     (finding,) = findings(text, tmp_path, "P951", framework="maxtext", world_size=48)
     assert "multiply to 32, which does not divide 48 GPUs" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [("model: {seq_lenght: 4096}", "model.seq_length"), ("model: {seq_length: 4096, my_own_field: 1}", None)],
+)
+def test_fields_of_the_model_of_megatron_bridge(text: str, near: str | None, tmp_path: Path) -> None:
+    example = {"framework": "megatron_bridge", "config": "sft_trainer.yaml", "preset": "qwen3_8b.yaml"}
+    found = findings(text, tmp_path, "K101", **example)
+    assert [finding.fixes[0].changes[0][2] for finding in found] == ([] if near is None else [near])

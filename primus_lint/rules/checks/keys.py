@@ -65,14 +65,15 @@ def _unknown(subject: Subject, rule: dict[str, Any]) -> Iterator[Finding]:
             if found is not None:
                 yield _say_flag(rule, subject, key, *found, taken=found[0] in given)
                 continue
-        if key in known or _inside(key, known):
+        near = _model_field(key) if name == "megatron_bridge" else None
+        if near is None and (key in known or _inside(key, known)):
             continue
         what = "is attached to the configuration and read by nothing"
         if name in ("maxtext", "megatron_bridge"):
             what = "is dropped"
         elif name == "primus-megatron":
             what = "is put on the arguments and read by nothing"
-        near = nearest(key, _siblings(key, known))
+        near = near or nearest(key, _siblings(key, known))
         right = homes(key, table) if near is None and name == "torchtitan" else []
         other = None if right or (name == "torchtitan" and near) else owner(key, subject)
         if other is not None and (near is None or near != other[1]):
@@ -198,6 +199,20 @@ def _inside(key: str, known: frozenset[str]) -> bool:
         if section in known:
             return not any(name.startswith(section + ".") for name in known)
     return False
+
+
+def _model_field(key: str) -> str | None:
+    """The field of Megatron-Bridge's model that a key under `model` misspells. Providers of one's own may have more fields,
+    so that a name like none of the known ones is left alone."""
+    from primus_lint.readers.tables import table
+
+    block, dot, field = key.partition(".")
+    if block != "model" or not dot or "." in field:
+        return None
+    fields = {name for provider in table("megatron_bridge")["providers"].values() for name in provider}
+    fields.update(table("megatron-config", "d3528a21")["keys"])
+    near = None if field in fields else nearest(field, fields)
+    return None if near is None else f"model.{near}"
 
 
 def _siblings(key: str, known: frozenset[str]) -> list[str]:
