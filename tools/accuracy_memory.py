@@ -13,7 +13,7 @@ def memory_section(goldens: Figures, oracle: Figures | None, published: Figures 
     lines: list[str] = []
     if oracle is not None:
         lines += [oracle_line(oracle), ""]
-    lines += [headline(goldens), "", *environments(goldens), "", *outliers(goldens)]
+    lines += [headline(goldens), "", *ceilings(goldens), "", *environments(goldens), "", *outliers(goldens)]
     if published is not None:
         lines += ["", *sources(published)]
     return "\n".join(lines)
@@ -42,6 +42,24 @@ def headline(figures: Figures) -> str:
         f"{bands['peak']['median_width']:.1%} of the value wide in the middle ({bands['steady']['mean_width']:.1%} and "
         f"{bands['peak']['mean_width']:.1%} on average)."
     )
+
+
+def ceilings(figures: Figures) -> list[str]:
+    """What the scatter between measured runs leaves to any projection."""
+    lines = [
+        "Runs of one recipe on one accelerator scatter: the share that the best number for each group of runs which a projection",
+        "cannot tell apart has within 0.1 % after a step. A run alone in its group counts as reached, which nothing shows; the last",
+        "columns are of the others: the best number, another measured run of the group, and this account.",
+        "",
+        "| told beside recipe and accelerator | groups | best, all runs | runs with others | best | another run | this account |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for one in figures["ceilings"]:
+        lines.append(
+            f"| {one['told']} | {one['groups']} | {one['reachable']:.0%} | {one['runs_with_others']} "
+            f"| {one['reachable_with_others']:.0%} | {one['another_run']:.0%} | {one['ours']:.0%} |"
+        )
+    return lines
 
 
 def software(run: str) -> str:

@@ -145,9 +145,9 @@ def waste_bytes(
         read = [(pool.take(size), size) for size in sizes] if loaded else []
         for size in sizes:
             pool.take(size)
+        pool.empty()  # what was read is referred to until after that
         for block, size in read:
             pool.give(block, size)
-        pool.empty()
     if step is not None:
         first_step.run(step, pool)
     for numel in owned if gradients else ():

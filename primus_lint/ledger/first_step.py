@@ -4,8 +4,8 @@ Megatron makes the moments of the optimizer after the first backward, in the hol
 (workspaces, Megatron's global buffer, dummy weight gradients, a stage's last input) takes its block in the midst of it.
 Which of their blocks are larger than they are follows from the order of all tensors before them. Written down here for a
 stage of dense layers that has the loss, one micro-batch in flight: in the local implementation as the modules of
-Megatron-Core make them with fused kernels for softmax, GELU and dropout (tests/oracle/first_step_trace.py asks the real
-modules), and in TransformerEngine's (`LayerNormLinear`, `Linear`, `FlashAttention`, `UnfusedDotProductAttention` of 2.11;
+Megatron-Core make them with fused kernels for softmax, GELU and dropout, whose mask PyTorch's `dropout_cuda` makes before its
+result (tests/oracle/first_step_trace.py asks the real modules), and in TransformerEngine's (`LayerNormLinear`, `Linear`, `FlashAttention`, `UnfusedDotProductAttention` of 2.11;
 flash-attention's `mha_bwd`). What cuDNN takes for its attention is not known.
 """
 
@@ -203,7 +203,7 @@ class Stage:
         both = heap.new(step.hidden if step.positions else 0)
         turned = heap.new(step.hidden)
         heap.free(both)
-        x, mask = heap.new(step.hidden if step.hidden_mask else 0), heap.new(step.hidden_mask)
+        mask, x = heap.new(step.hidden_mask), heap.new(step.hidden if step.hidden_mask else 0)
         if step.hidden_mask:
             heap.free(turned)
         else:
@@ -231,7 +231,7 @@ class Stage:
         """Softmax of the scores, dropout, and the weighted values, turned to sequence first."""
         heap, step = self.heap, self.step
         probabilities = heap.new(step.scores)
-        dropped, mask = heap.new(step.scores if step.scores_mask else 0), heap.new(step.scores_mask)
+        mask, dropped = heap.new(step.scores_mask), heap.new(step.scores if step.scores_mask else 0)
         context, turned = heap.new(step.context), heap.new(step.context)
         heap.free(context, scores)
         return [probabilities, dropped, mask], turned

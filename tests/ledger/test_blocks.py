@@ -94,6 +94,9 @@ RUNS = [  # case, run, what it shows
     ("gpt/gpt3_mcore_te_tp2_pp2_resume_torch_dist_defer_embedding_wgrad_compute", "lts"),
     ("gpt/gpt3_mcore_te_tp1_pp1_dist_optimizer_fim_dataset_1node", "dev_dgx_gb200"),
     ("gpt/gpt3_mcore_te_tp2_pp1_resume_torch_dist_multi_dist_optimizer_instances_1node", "dev_dgx_gb200"),
+    # the mask of dropout before its result; a checkpoint's segments that outlive the emptying of the cache
+    ("gpt/gpt3_mcore_te_tp2_pp1_resume_torch_dist_multi_dist_optimizer_instances", "lts"),
+    ("gpt/gpt3_mcore_tp4_pp1_resume_torch_dist", "dev_dgx_h100_2nd"),
 ]
 
 

@@ -66,7 +66,7 @@ def test_shares_over_all_runs(figures: dict[str, Any]) -> None:
     """Half of the pairs of runs of one recipe agree within 0.1 %, 95 % within 1 %: about as many as meet the account."""
     part = figures["without_skipped"]
     assert figures["accounted"] == 370
-    assert part["steady_within_0.1pct"] > 0.57 and part["steady_within_1pct"] > 0.92
+    assert part["steady_within_0.1pct"] >= 0.6 and part["steady_within_1pct"] > 0.92
     assert part["peak_median_error"] < 0.0025 and part["peak_p90_error"] < 0.02
     assert figures["band"]["steady"]["inside"] > 0.95 and figures["band"]["peak"]["inside"] > 0.96
     assert figures["band"]["steady"]["median_width"] < 0.06 and figures["band"]["peak"]["median_width"] < 0.07

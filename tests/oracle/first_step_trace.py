@@ -53,7 +53,7 @@ def on_host() -> None:
 class Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
-        out, mask = torch.empty_like(x), torch.empty(x.shape, dtype=torch.bool)
+        mask, out = torch.empty(x.shape, dtype=torch.bool), torch.empty_like(x)  # `dropout_cuda`: the mask first
         ctx.save_for_backward(mask)
         return out
 

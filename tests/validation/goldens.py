@@ -47,7 +47,10 @@ CAUSES = (
         r"cross_entropy_loss_fusion.*(lts_dgxa100_dracooci|dev_dgx_a100)",
         "first step of the compiled loss: 1.5 to 2.5 fp32 copies more (in the band)",
     ),
-    (r"cross_entropy_loss_fusion dev_dgx_h100_2nd", "open: 182 MB more than the first run"),
+    (
+        r"cross_entropy_loss_fusion dev_dgx_h100_2nd",
+        "moments that a checkpoint was read into are never freed: with them, and their blocks, 0 bytes off",
+    ),
     (
         r"(no_mmap_bin_files|8experts2parallel_(groupedGEMM|dist_optimizer|top2router)) lts_dgx_a100",
         "older software than the other lts runs: unfused attention (in the band)",
@@ -92,7 +95,7 @@ def run(paths: Sequence[Path], out: Callable[[str], None] = print) -> dict[str, 
                 continue
             rows.append(row(case, name, measured, predicted))
     figures = score(rows, len(rows) + len(skipped))
-    figures.update(skipped=skipped, rows=rows, repeated=repeated(rows))
+    figures.update(skipped=skipped, rows=rows, repeated=repeated(rows), ceilings=ceilings(rows))
     report(figures, out)
     return figures
 
@@ -224,6 +227,58 @@ def repeated(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+TOLD: tuple[
+    tuple[str, Callable[[str], tuple[Any, ...]]], ...
+] = (  # what a projection knows of a run beside recipe and accelerator
+    ("nothing", lambda name: ()),
+    ("oldest software, resumed (as this account)", lambda name: (*stated_of(name), name.endswith("_2nd"))),
+    ("environment of the name, resumed", lambda name: (*stated_of(name), name.split("_")[0], name.endswith("_2nd"))),
+)
+
+
+def stated_of(name: str) -> tuple[str, ...]:
+    """The environment of a run's name that facts are known of."""
+    return tuple(environment for environment in STACKS if name.startswith(environment))
+
+
+def ceilings(rows: list[dict[str, Any]], limit: float = 0.001) -> list[dict[str, Any]]:
+    """What share of the runs the best projection could have within the limit: it says one number for all runs of one recipe
+    and accelerator that it cannot tell apart, and they scatter. A run that is alone in its group shows no scatter, so the
+    share of those that are not is told besides, with what the other runs of a group, each taken as the projection, reach."""
+    out = []
+    for told, facts in TOLD:
+        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for entry in rows:
+            groups.setdefault((entry["case"], entry["platform"], *facts(entry["run"])), []).append(entry)
+        several = [group for group in groups.values() if len(group) > 1]
+        runs = sum(map(len, several))
+        reached = sum(most_within([entry["steady"] for entry in group], limit) for group in several)
+        others: float = 0
+        for group in several:
+            for one in group:
+                near = [abs(other["steady"] / one["steady"] - 1) <= limit for other in group if other is not one]
+                others += sum(near) / len(near)
+        ours = sum(abs(entry["steady_error"]) <= limit for group in several for entry in group)
+        out.append(
+            {
+                "told": told,
+                "groups": len(groups),
+                "reachable": (len(rows) - runs + reached) / max(len(rows), 1),
+                "runs_with_others": runs,
+                "reachable_with_others": reached / max(runs, 1),
+                "another_run": others / max(runs, 1),
+                "ours": ours / max(runs, 1),
+            }
+        )
+    return out
+
+
+def most_within(values: list[int], limit: float) -> int:
+    """The most values that one number is within the limit of."""
+    ordered = sorted(values)
+    return max(sum(low <= other and other * (1 - limit) <= low * (1 + limit) for other in ordered) for low in ordered)
+
+
 def report(figures: dict[str, Any], out: Callable[[str], None]) -> None:
     rows, skipped = figures["rows"], figures["skipped"]
     out(f"{figures['runs']} runs, {len(skipped)} skipped")
@@ -240,6 +295,11 @@ def report(figures: dict[str, Any], out: Callable[[str], None]) -> None:
         f"two measured runs of one recipe on one accelerator ({part['pairs']} pairs) agree within 0.1 % in"
         f" {part['within_0.1pct']:.3f}, 1 % in {part['within_1pct']:.3f}"
     )
+    for part in figures["ceilings"]:
+        out(
+            f"ceiling of 0.1 % after a step, told {part['told']}: {part['reachable']:.3f} of all; of {part['runs_with_others']} runs"
+            f" with others like them {part['reachable_with_others']:.3f}, another run {part['another_run']:.3f}, ours {part['ours']:.3f}"
+        )
     for name, part in figures["band"].items():
         out(
             f"{name:6} band holds {part['inside']:.3f} of the accounted runs; width {part['mean_width']:.3f} of the value on"
