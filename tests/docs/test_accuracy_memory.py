@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.validation.goldens import repeated, score
+from tests.validation.goldens import ceilings, repeated, score
 from tests.validation.ground_truth_memory import summary
 from tools.accuracy_memory import memory_section
 
@@ -26,7 +26,13 @@ def value(error: float) -> dict[str, Any]:
 
 def test_shares_and_causes() -> None:
     rows = [row("dev_dgx_h100", 0.0, 0.01, True), row("dev_dgx_h100_2nd", -0.2, -0.5, False, "a named cause")]
-    figures = {**score(rows, 4), "rows": rows, "skipped": [{}, {}], "repeated": repeated(rows)}
+    figures = {
+        **score(rows, 4),
+        "rows": rows,
+        "skipped": [{}, {}],
+        "repeated": repeated(rows),
+        "ceilings": ceilings(rows),
+    }
     oracle = {
         "pairs": 3, "bytes_compared": 1000, "bytes_different": 0,
         "activations": {"cases": 2, "bytes_compared": 500, "bytes_different": 7},
@@ -42,6 +48,7 @@ def test_shares_and_causes() -> None:
     assert "| a named cause | 1 | -20.0% | -50.0% |" in text
     assert "agree within 0.1 % in 100% of 1 pairs" in text
     assert "500 bytes, 7 different" in text
+    assert "| nothing | 1 | 100% | 2 | 100% | 100% | 50% |" in text  # two equal runs, of which the account has one
     assert "| S, another engine | reserved | 2 | 3.0% | 3.0% | -1.0% | -4.0% | 50% | 0.5% |" in text
     assert "exceed the measured value in 1 runs" in text
     assert "ran, fits: 5" in text
