@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from primus_lint.readers.document import LocatedProblem, Origin, ResolvedDocument, Section, Value
-from primus_lint.readers.env import EnvUse, substitute, variables
+from primus_lint.readers.env import variables
 from primus_lint.readers.flags import Given, newer_version, values_of
 
 if TYPE_CHECKING:
@@ -62,6 +62,23 @@ def read_megatron_yaml(
     return result
 
 
+# The launcher evaluates the words in bash: `${A:-8}` is 8 where A is unset or empty, `${A-8}` where it is unset.
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:(:?)-([^}]*))?\}")
+
+
+def _expanded(text: str, env: Mapping[str, str]) -> str:
+    """A word with its variables as bash puts them in; one without value and default stays."""
+
+    def value(match: re.Match[str]) -> str:
+        name, colon, default = match.groups()
+        found = env.get(name)
+        if found is None or (colon and not found):
+            found = match[0] if default is None else default.strip("\"'")
+        return found
+
+    return _VARIABLE.sub(value, text)
+
+
 # The launcher of Megatron's tests hands the values to a shell, where `Et*3\\|\\(tt\\|\\)*6mL` is `Et*3|(tt|)*6mL`.
 _ESCAPED = re.compile(r"\\+([|()<>;&])")
 
@@ -95,10 +112,7 @@ class _Reader:
         text = node.scalar
         if (node.kind == "scalar" and text in ("true", "True", "TRUE") and node.style == "plain") or text == "":
             return ()
-        if "${" in text:
-            found = substitute(text, self.env, EnvUse())
-            text = found if isinstance(found, str) else str(found)
-        stripped = _ESCAPED.sub(r"\1", text.strip())
+        stripped = _ESCAPED.sub(r"\1", _expanded(text, self.env).strip())
         if stripped.startswith("[") and stripped.endswith("]"):
             return tuple(stripped[1:-1].replace(",", " ").split())
         return (stripped,)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from primus_lint.readers import read
@@ -170,3 +171,19 @@ def test_every_golden_is_read_without_loss(goldens: list[Path]) -> None:
         flags += len(loaded["MODEL_ARGS"])
         unknown += len(strangers)
     assert flags > 6000 and unknown == 24  # one case, of an extension of its own
+
+
+@pytest.mark.parametrize(
+    ("word", "env", "value"),
+    [
+        ("${EVERY:-8}", {}, 8),  # bash's default, not Primus's "-8"
+        ("${EVERY:-8}", {"EVERY": "4"}, 4),
+        ("${EVERY:-8}", {"EVERY": ""}, 8),
+        ("${EVERY-8}", {}, 8),
+        ("${EVERY:8}", {}, None),  # a substring of nothing: the launcher's `set -u` stops there
+    ],
+)
+def test_variables_are_bash_s(word: str, env: dict[str, str], value: int | None) -> None:
+    document = parse(f"MODEL_ARGS:\n  --num-layers: 2\n  --log-interval: {word}\n", env=env)
+    assert document.sections[0].get("log_interval") == value
+    assert [problem.code for problem in document.problems] == ([] if value else ["unset-variable"])

@@ -183,6 +183,8 @@ def test_a_framework_that_converts_texts_is_left_alone(tmp_path: Path) -> None:
         ("hardware: gpuu", True),  # a Literal
         ("grain_index_storage_option: null", False),  # its default is None
         ('quantization: ""', False),
+        ("steps: null", True),  # int
+        ("remat_policy: null", False),  # str | None
         ("quantization: null", False),
     ],
 )

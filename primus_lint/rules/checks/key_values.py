@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from primus_lint.rules.checks.key_facts import listed, name_of, say, shown, written
+from primus_lint.rules.checks.key_facts import WRITTEN, keys_of, listed, name_of, say, shown, written
 from primus_lint.rules.checks.value_kinds import BOOLS, FLOATS, INTS, kind, outside
 from primus_lint.rules.finding import Change, Finding, Fix
 
@@ -325,7 +325,11 @@ def _by_raw(subject: Subject, rule: dict[str, Any], wanted: Any, message: Any) -
 
 def _problem(subject: Subject, key: str, value: Value) -> str:
     item = value.value
-    wanted = "" if item is None else kind(subject, key)
+    if item is None:  # pydantic takes a null where the annotation names None, and there alone
+        strict = subject.section.framework == "maxtext" and value.origins[0].layer in WRITTEN
+        plain = strict and keys_of(subject).get(key, {}).get("type") in (*PLAIN, "str")
+        return "is null, which MaxText refuses for it" if plain else ""
+    wanted = kind(subject, key)
     if wanted not in PLAIN:
         return ""
     converts = subject.section.framework in CONVERTS  # "2", "yes" and true for 1 become what the key wants
