@@ -153,7 +153,7 @@ def _compare(before: Subject, after: Subject) -> None:
     from primus_lint.units import gib
 
     for name, subject in (("before", before), ("after", after)):
-        if subject.section.framework not in ("megatron", "megatron_bridge") or subject.run is None:
+        if not subject.has_figures:
             return
         ledger, projection = subject.ledger, subject.projection
         if ledger is None:

@@ -199,5 +199,10 @@ def front(subject: Subject, result: Result, excused: frozenset[str]) -> list[Can
         if candidate is not None:
             out.append(candidate)
     # what was found beyond the space may be faster and smaller than all of these
-    out = sorted([*out, *result.best], key=lambda each: (each.iteration_s, each.peak_bytes))
+    return pareto([*out, *result.best])
+
+
+def pareto(candidates: list[Candidate]) -> list[Candidate]:
+    """Those of which no other is both faster and smaller, the fastest first."""
+    out = sorted(candidates, key=lambda each: (each.iteration_s, each.peak_bytes))
     return [each for index, each in enumerate(out) if all(each.peak_bytes < other.peak_bytes for other in out[:index])]

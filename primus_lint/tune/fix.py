@@ -276,8 +276,9 @@ def _search(result: FixResult, index: int, options: Options, settings: Settings 
         result.candidate = candidate
         result.runners_up = [other for other in proposal.candidates if other is not candidate][:5]
         result.applied.append(proposal.reason)
-        assert proposal.subject.run is not None
-        line = checkpoint.say(candidate.changes, proposal.subject.lowered.namespace.given, proposal.subject.run.model)
+        run = proposal.subject.run
+        given = proposal.subject.lowered.namespace.given
+        line = None if run is None else checkpoint.say(candidate.changes, given, run.model)
         if line is not None:
             result.messages.append(line)
         return

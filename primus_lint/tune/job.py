@@ -151,8 +151,9 @@ def section_data(
 ) -> dict[str, Any]:
     """One searched section: before, after, certificate, neighbours, front, alternatives."""
     from primus_lint.tune import safety
-    from primus_lint.tune.explain import front, sensitivity, shape_of
+    from primus_lint.tune.explain import front, pareto, sensitivity, shape_of
     from primus_lint.tune.search import unrelated_errors
+    from primus_lint.tune.whole import Scored
 
     subject, found = proposal.subject, proposal.result
     own = as_it_was(subject, result)
@@ -175,7 +176,7 @@ def section_data(
         "unsafe": None,
         "one_change": [single_data(single) for single in proposal.singles if not idle(subject, single)],
     }
-    if found is None or run is None:
+    if found is None:
         return data
     data["certificate"] = found.certificate.as_json()
     written = result.candidate if result.candidate in proposal.candidates else None
@@ -185,28 +186,29 @@ def section_data(
     given = subject.lowered.namespace.given
     data["after"] = candidate_figures(subject, winner, price)
     data["changes"] = winner.changes
-    data["safety"] = safety.class_of_all(winner.changes.items(), given, run.model)
+    data["safety"] = safety.class_of_all(winner.changes.items(), given, None if run is None else run.model)
     data["written"] = written is not None
     data["gain"] = gain_over(own, winner)
     data["best"] = point(own, found.best[0])  # the optimum itself, where the written one has fewer changes
-    neighbours = [
-        each
-        for each in sensitivity(subject, winner, found)
-        if not proposal.names or each.changes.keys() <= proposal.names.keys()
-    ]
-    data["neighbours"] = [neighbour._asdict() for neighbour in neighbours]
-    data["basin"] = shape_of(neighbours)
-    data["front"] = [
-        {**point(own, each), "against_winner": against(given, winner, each)}
-        for each in front(subject, found, unrelated_errors(subject))
-    ]
+    if isinstance(found, Scored):
+        others = pareto(found.best)
+    else:
+        neighbours = [
+            each
+            for each in sensitivity(subject, winner, found)
+            if not proposal.names or each.changes.keys() <= proposal.names.keys()
+        ]
+        data["neighbours"] = [neighbour._asdict() for neighbour in neighbours]
+        data["basin"] = shape_of(neighbours)
+        others = front(subject, found, unrelated_errors(subject))
+    data["front"] = [{**point(own, each), "against_winner": against(given, winner, each)} for each in others]
     data["alternatives"] = [
         {**point(own, each), "against_winner": against(given, winner, each), "told_apart": differ(each, winner)}
         for each in found.best
         if each.iteration_s <= found.best[0].iteration_s * CLOSE_BY
         and (each.iteration_s, each.peak_bytes) != (winner.iteration_s, winner.peak_bytes)  # else the same in effect
     ]
-    if what_if_unsafe and not how.unsafe:
+    if what_if_unsafe and not how.unsafe and not isinstance(found, Scored):
         data["unsafe"] = unsafe_potential(subject, winner, found, how)
     return data
 

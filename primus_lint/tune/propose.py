@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from primus_lint.tune.rescore import Candidate
     from primus_lint.tune.search import Result
     from primus_lint.tune.sweep import Single
+    from primus_lint.tune.whole import Scored
 
 
 class Rules:
@@ -76,7 +77,7 @@ class Proposal:
         self.broken = broken
         self.candidates: list[Candidate] = []
         self.reason = ""
-        self.result: Result | None = None
+        self.result: Result | Scored | None = None
         self.singles: list[Single] = []  # one change at a time, where that is to be shown
 
 
@@ -89,6 +90,8 @@ def propose(subject: Subject, how: Rules) -> Proposal:
         subject, how, names = searched_as(subject, how)
     proposal = Proposal(subject)
     proposal.names = names
+    if subject.section.framework == "torchtitan" and subject.computable and subject.projection is not None:
+        return _of_all(proposal, how)
     if subject.section.framework != "megatron" or subject.run is None:
         if how.tune:
             why = (
@@ -166,6 +169,30 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     return proposal
 
 
+def _of_all(proposal: Proposal, how: Rules) -> Proposal:
+    """The proposal of a search that scores every recipe of its space."""
+    from primus_lint.tune.whole import whole
+
+    subject, minimal = proposal.subject, how.minimal or not how.tune
+    proposal.broken = broken = needs_search(subject, how)
+    if not broken and minimal:
+        return proposal
+    proposal.result = result = whole(subject, how)
+    if not result.best:
+        proposal.reason = f"no legal recipe of the space fits on {subject.target.world_size:,} GPUs"
+        return proposal
+    proposal.candidates = [each for each in result.best if each.changes and (broken or worth_it(subject, each, how))]
+    if proposal.candidates and result.best[0].changes:
+        proposal.reason = "the fewest changes that fit" if minimal else TITLES[how.objective]
+        return proposal
+    proposal.candidates = []
+    gain = gain_of(subject, result.best[0])
+    proposal.reason = "no change is worth writing: " + (
+        f"the best gains {gain:.1%}" if gain is not None and gain > 0 else "nothing in the space is faster"
+    )
+    return proposal
+
+
 TITLES = {
     "tokens": "the fastest recipe that fits",
     "cost": "the cheapest recipe that fits",
@@ -186,9 +213,11 @@ def with_ideas(result: Result, ideas: list[Candidate]) -> Result:
 
 def needs_search(subject: Subject, how: Rules) -> bool:
     """Illegal, or some rank is not sure to fit (with the headroom that is asked for)."""
+    from primus_lint.tune import whole
     from primus_lint.tune.keys import TUNED
 
-    if any(finding.severity == "error" and set(finding.keys) & set(TUNED) for finding in subject.conditions):
+    tuned = {*TUNED, *whole.KEYS}
+    if any(finding.severity == "error" and set(finding.keys) & tuned for finding in subject.conditions):
         return True
     accelerator = subject.accelerator
     if accelerator is None or subject.ledger is None:

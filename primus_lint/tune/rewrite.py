@@ -32,6 +32,8 @@ RELATIVES: dict[str, tuple[str, ...]] = {
         "pipeline_model_parallel_size",
         "tensor_model_parallel_size",
     ),
+    "training.global_batch_size": ("training.local_batch_size",),
+    "activation_checkpoint.selective_ac_option": ("activation_checkpoint.mode",),
     "cp_comm_type": ("context_parallel_size",),
     "num_virtual_stages_per_pipeline_rank": ("pipeline_model_parallel_size",),
     "num_layers_per_virtual_pipeline_stage": ("pipeline_model_parallel_size",),
@@ -138,9 +140,9 @@ def operations(changes: Iterable[Change], section: Section, document: ResolvedDo
             gone = change.value is None and _is_null_without(change.key, origin, section, document)
             out.append(Operation("delete", origin.key_path) if gone else _set(origin, change.value))
             continue
-        path = (*section.node_path, *change.key.split(".")) if "." in change.key else (*section.node_path, change.key)
-        if len(path) != len(section.node_path) + 1 or not section.node_path:
+        if not section.node_path:
             return f"{change.key} has no place in this file"
+        path = (*section.node_path, *change.key.split("."))
         if any(each.code == "section-replaced" and each.key_path == section.node_path for each in document.problems):
             return (
                 f"{'.'.join(map(str, section.node_path))} is null here and so removes what the parents set: a key written "
@@ -225,16 +227,17 @@ def _insert(
 
     assert document.doc is not None
     new = {operation.path for operation in planned if operation.op == "insert"}
+    mapping = path[:-1]
     for relative in RELATIVES.get(change.key, ()):
         origin = locate_origin(section, relative, document)
-        here = origin is not None and origin.key_path[:-1] == section.node_path
-        if here or (*section.node_path, relative) in new:
-            return [Operation("insert", path, change.value, after=_last_behind(relative, planned))]
+        here = origin is not None and origin.key_path[:-1] == mapping
+        if here or (*section.node_path, *relative.split(".")) in new:
+            return [Operation("insert", path, change.value, after=_last_behind(relative.split(".")[-1], planned))]
     there = 0  # how many steps of the path of the mapping stand in the file, or were planned before
-    while there < len(section.node_path) and document.doc.node(section.node_path[: there + 1]) is not None:
+    while there < len(mapping) and document.doc.node(mapping[: there + 1]) is not None:
         there += 1
-    # A file that only extends others: the mappings down to `overrides` are made, each on a line of its own.
-    steps = [section.node_path[:end] for end in range(there + 1, len(section.node_path) + 1)]
+    # Of a key in a block, and in a file that only extends others: the mappings down to it are made, each on its own line.
+    steps = [mapping[:end] for end in range(there + 1, len(mapping) + 1)]
     made = [Operation("insert", step) for step in steps if step not in new]
     return [*made, Operation("insert", path, change.value)]
 

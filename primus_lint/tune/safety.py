@@ -100,6 +100,20 @@ TABLE = (
     ),
     KeyClass(("make_vocab_size_divisible_by",), UNSAFE, "padding of the vocabulary, a shape of the checkpoint"),
     KeyClass(
+        ("parallelism.tensor_parallel_degree", "parallelism.expert_parallel_degree",
+         "parallelism.data_parallel_replicate_degree", "parallelism.fsdp_reshard_after_forward"),
+        SAFE, "TorchTitan: where the same tensors lie, and when they are gathered (its checkpoints are independent of it)",
+    ),
+    KeyClass(
+        ("training.local_batch_size", "training.global_batch_size"), SAFE,
+        "TorchTitan: the global batch and its gradient stay the same; it is written out where it followed from the local one",
+    ),
+    KeyClass(
+        ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"), SAFE,
+        "TorchTitan: the same forward, run twice",
+    ),
+    KeyClass(("compile.enable",), SAFE, "TorchTitan: the same operations in fewer kernels"),
+    KeyClass(
         ("global_batch_size", "seq_length", "lr", "min_lr", "weight_decay", "train_iters",
          "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "vocab_size",
          "mtp_num_layers", "num_experts", "moe_router_topk", "moe_expert_capacity_factor"),
