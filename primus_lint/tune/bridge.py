@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from primus_lint.subject import Subject
-from primus_lint.tune.keys import CP, MBS, TUNED
+from primus_lint.tune.keys import CP, MBS, SP, TP, TUNED
 
 if TYPE_CHECKING:
     from primus_lint.rules.finding import Finding
@@ -41,6 +41,14 @@ def searched_as(subject: Subject, how: Rules) -> tuple[Subject, Rules, dict[str,
     fields["keep"] = frozenset((*(back.get(key, key) for key in how.keep), *(key for key in TUNED if key not in names)))
     fields["limits"] = {back.get(key, key): values for key, values in how.limits.items()}
     return other, Rules(**fields), names
+
+
+def writable(subject: Subject, changes: dict[str, Any]) -> dict[str, Any]:
+    """Changes with what Megatron-LM's argument check does in silence and Megatron-Bridge leaves to the recipe: at tensor
+    parallel size 1 sequence_parallel goes off (P903)."""
+    given = subject.lowered.namespace.given
+    alone = changes.get(TP, given[TP]) == 1 and changes.get(SP, given[SP])
+    return {**changes, SP: False} if changes and alone else changes
 
 
 def kept(subject: Subject) -> tuple[str, ...]:

@@ -137,15 +137,16 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     if how.agent is not None and not minimal:
         result = with_ideas(result, how.agent(subject, result))
     if names:  # what lies beyond the keys that the recipe function takes cannot be written
-        result = result._replace(best=[each for each in result.best if each.changes.keys() <= names.keys()])
-        proposal.singles = [each for each in proposal.singles if each.changes.keys() <= names.keys()]
+        result = result._replace(best=_written(subject, result.best, names))
+        proposal.singles = _written(subject, proposal.singles, names)
     proposal.result = result
     if not result.best:
         proposal.reason = nothing_fits(subject, how) if broken else "no recipe of the space is legal and fits"
         return proposal
     best = list(result.best)
     if not minimal and how.objective != "memory-headroom" and best[0].changes:
-        best.insert(0, simplify(subject, result, unrelated_errors(subject)))
+        fewer = [simplify(subject, result, unrelated_errors(subject))]
+        best[:0] = _written(subject, fewer, names) if names else fewer
     if not best[0].changes:
         proposal.reason = "nothing of the space is better than the recipe as it stands"
         if best[0].errors:
@@ -167,6 +168,14 @@ def propose(subject: Subject, how: Rules) -> Proposal:
     proposal.candidates = chosen
     proposal.reason = "the fewest changes that fit" if minimal else TITLES[how.objective]
     return proposal
+
+
+def _written(subject: Subject, found: list[Any], names: dict[str, str]) -> list[Any]:
+    """Candidates or single changes as a Megatron-Bridge recipe has them, without those that it cannot."""
+    from primus_lint.tune.bridge import writable
+
+    stated = [each._replace(changes=writable(subject, each.changes)) for each in found]
+    return [each for each in stated if each.changes.keys() <= names.keys()]
 
 
 def _of_all(proposal: Proposal, how: Rules) -> Proposal:

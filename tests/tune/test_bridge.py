@@ -84,3 +84,12 @@ def _options(gpu: str, world_size: int) -> Options:
     options = Options()
     options.gpu, options.world_size, options.gpus_per_node = gpu, world_size, 8
     return options
+
+
+def test_sequence_parallelism_goes_with_the_tensor_degree(tmp_path: Path) -> None:
+    """Megatron-LM's check switches it off at TP 1; in Megatron-Bridge the model's configuration raises."""
+    asked = {**QWEN, "micro_batch_size": 4, "tensor_model_parallel_size": 8, "sequence_parallel": "true"}
+    result = fixed(tmp_path, {**PRETRAIN, "model": "qwen3_8b.yaml"}, asked, "mi300x", 8)
+    written = result.after.subjects[0].section
+    assert written.get("tensor_model_parallel_size") == 1 and written.get("sequence_parallel") is False
+    assert not [finding for finding in result.after.findings if finding.severity == "error"]
