@@ -271,31 +271,39 @@ def last_product(context: Context) -> Cost:
     return found
 
 
-def by_operation(context: Context) -> Cost:
-    """What TorchTitan's selective recomputation by operation repeats of a dense layer (`_apply_op_sac`): it keeps attention,
-    reduce-scatters, and of the 16-bit products wq, wk, wv, wo, w1, w3, w2 every other one from the first on. Products in
-    float8 are another operation, which is not on its list."""
+def by_operation(context: Context, experts: Cost | None = None) -> Cost:
+    """What TorchTitan's selective recomputation by operation repeats of a layer (`_apply_op_sac`): it keeps attention,
+    reduce-scatters, and of the 16-bit products (wq, wk, wv, wo, w1, w3, w2; of latent attention wq_a, wq_b, wkv_a, wkv_b, wo,
+    and so on) every other one from the first on. Products in float8 and grouped ones are other operations, which are not on
+    its list; the exchange of tokens is. `experts`: the forward of the layer's mixture of experts, if it has one.
+    """
     run = context.run
     model, parallel = run.model, run.parallel
     query = model.num_attention_heads * model.kv_channels // parallel.tp
     key = model.kv_channels * maximum(model.num_query_groups // parallel.tp, 1)
-    shares = {"qkv": key / (query + 2 * key), "proj": 1.0, "fc1": 0.5, "fc2": 0.0}
+    in_one = {"qkv": (query, key, key), "fc1": (1, 1)}  # widths of the products that are one here
     again = Cost()
-    gemms = [
-        *shapes.attention_gemms(model, parallel, context.held),
-        *shapes.mlp_gemms(model, parallel, context.held, model.ffn_hidden_size),
-    ]
+    gemms = shapes.attention_gemms(model, parallel, context.held)
+    moved = traffic.attention_block(run, context.held)
+    if experts is None:
+        gemms = [*gemms, *shapes.mlp_gemms(model, parallel, context.held, model.ffn_hidden_size)]
+        moved = moved.plus(traffic.mlp_block(run, context.held, model.ffn_hidden_size))
+    else:
+        for kind, pair in experts.parts.items():
+            if kind != cost.EP:
+                again.add(kind, pair)
+    count = 0
     for gemm in gemms:
-        share = 1.0 if context.fp8 else shares[gemm.name]
+        widths = in_one.get(gemm.name, (1,))
+        repeated = sum(width for at, width in enumerate(widths, count) if at % 2)
+        count += len(widths)
+        share = 1.0 if context.fp8 else repeated / sum(widths)
         for kind, pair in linear(context, gemm).forward.parts.items():
             if kind not in (cost.TP, cost.CONTENTION):
                 again.add(kind, pair, share)
             elif gemm.parallel == "column":  # the gather in front of it; what a row-parallel one scatters is kept
                 again.add(kind, pair)
-    moved_ = traffic.attention_block(run, context.held).plus(
-        traffic.mlp_block(run, context.held, model.ffn_hidden_size)
-    )
-    again.add(cost.MEMORY, context.device.memory(moved_.forward_bytes))
+    again.add(cost.MEMORY, context.device.memory(moved.forward_bytes))
     return again
 
 

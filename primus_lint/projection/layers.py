@@ -177,8 +177,8 @@ def module_again(context: Context, moe: bool, feed_forward: Block, module: str) 
         for gemm in shapes.attention_gemms(run.model, run.parallel, context.held):
             if gemm.name in ("q_up", "kv_up"):
                 again.merge(compute.linear(context, gemm).forward)
-    elif module == "torchtitan_op" and not moe:
-        again.merge(compute.by_operation(context))
+    elif module == "torchtitan_op":
+        again.merge(compute.by_operation(context, feed_forward.forward if moe else None))
     elif module == "shared_experts" and moe:
         again.merge(compute.shared_experts(context).forward)
     return again

@@ -59,3 +59,24 @@ def test_an_early_stop_spares_the_down_projection_and_the_last_sum() -> None:
     summed = 3 * 2 * TOKENS * HIDDEN / plain.MEMORY
     slowest = Device(plain.accelerator(), plain.node(), found).straggling  # compute waits for the slowest device
     assert spared == pytest.approx(LAYERS * (product + summed) * (1 + slowest), rel=1e-6)
+
+
+@pytest.mark.parametrize("model", ["deepseek-v2-lite", "deepseek-v3"])
+def test_every_other_product_of_latent_attention_is_made_again(model: str) -> None:
+    """In the order of the real model's forward: wq (or wq_a, wq_b), wkv_a, wkv_b, wo, then w1, w3, w2."""
+    found = run(model)
+    device = Device(plain.accelerator(), plain.node(), found)
+    where = place(found.parallel, device.domain_gpus)
+    again = compute.by_operation(Context(found, device, where, shapes.tokens(found), None, False))
+    own, latent = found.model, found.model.mla
+    assert latent is not None
+    heads, held = own.num_attention_heads, shapes.tokens(found).gathered
+    query = heads * (latent.qk_head_dim + latent.qk_pos_emb_head_dim)
+    down = own.hidden_size * (latent.kv_lora_rank + latent.qk_pos_emb_head_dim)
+    up = latent.kv_lora_rank * heads * (latent.qk_head_dim + latent.v_head_dim)
+    out, ffn = heads * latent.v_head_dim * own.hidden_size, own.hidden_size * own.ffn_hidden_size
+    if latent.q_lora_rank is None:
+        products = [own.hidden_size * query, down, up, out, ffn, ffn, ffn]
+    else:
+        products = [own.hidden_size * latent.q_lora_rank, latent.q_lora_rank * query, down, up, out, ffn, ffn, ffn]
+    assert again.parts[cost.GEMM][0] == pytest.approx(2 * held * sum(products[1::2]) / plain.FLOPS)
